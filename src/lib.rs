@@ -1,0 +1,23 @@
+//! tierheap: one heap over DRAM and slower memory tiers.
+#![no_std]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::todo,
+        clippy::unimplemented
+    )
+)]
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+// The standard library is linked for its panic machinery only; no room below the tests names it.
+#[cfg(not(loom))]
+#[allow(unused_extern_crates)]
+extern crate std;
+
+#[deny(unsafe_code)]
+pub mod base;
+pub mod sync;
