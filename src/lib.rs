@@ -21,3 +21,8 @@ extern crate std;
 #[deny(unsafe_code)]
 pub mod base;
 pub mod sync;
+// loom's atomics cannot be made in statics, so its models stop above this room.
+pub mod lockfree;
+#[cfg(not(loom))]
+#[deny(unsafe_code)]
+pub mod policy;

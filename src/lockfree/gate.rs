@@ -1,0 +1,156 @@
+//! The gate between the slow paths and fork.
+//!
+//! fork copies the memory of all threads but only one of the threads. Whatever another thread
+//! was in the middle of stays in the middle for ever in the child, so no thread may be inside a
+//! slow path while fork runs. Slow paths enter; the thread about to fork closes the gate and
+//! waits until every other seat is empty. The waiting is the caller's: it knows how to sleep.
+
+use super::const_unless_loom;
+use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
+
+/// Closed while a fork is under way.
+#[derive(Debug)]
+pub struct Gate {
+    closed: AtomicBool,
+}
+
+/// Where one thread says how deep it is inside. Only that thread writes it, so that entering
+/// costs a store and a fence instead of a read-modify-write on a word that all threads share.
+#[derive(Debug)]
+pub struct Seat {
+    depth: AtomicU32,
+}
+
+impl Seat {
+    const_unless_loom! {
+        /// The seat of a thread outside. It must be where a closer looks for seats before it is
+        /// first used to enter.
+        pub fn new() -> Seat {
+            Seat { depth: AtomicU32::new(0) }
+        }
+    }
+
+    /// For a closer that waits, after [`Gate::close`]. A thread that is turned away looks inside
+    /// for a moment.
+    pub fn is_inside(&self) -> bool {
+        // Acquire pairs with the Release in `leave` and `try_enter`'s retreat: the closer sees
+        // all that the thread did inside.
+        self.depth.load(Ordering::Acquire) != 0
+    }
+
+    /// In the child: empties the seat of a thread that did not come along. A thread that was
+    /// being turned away when the fork happened has left its seat looking occupied, and the
+    /// next fork of the child would wait for it for ever.
+    pub fn reset_in_child(&self) {
+        // Relaxed: the child has one thread.
+        self.depth.store(0, Ordering::Relaxed);
+    }
+
+    fn depth(&self) -> u32 {
+        // Relaxed: read back by the only thread that writes it.
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    fn deeper(&self) {
+        // Relaxed: for the outermost entry a fence follows; a nested one changes nothing that
+        // a closer asks for.
+        self.depth
+            .store(self.depth().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    fn shallower(&self) {
+        // Release: pairs with the Acquire in `is_inside`.
+        self.depth
+            .store(self.depth().wrapping_sub(1), Ordering::Release);
+    }
+}
+
+impl Gate {
+    const_unless_loom! {
+        /// An open gate.
+        pub fn new() -> Gate {
+            Gate { closed: AtomicBool::new(false) }
+        }
+    }
+
+    /// Enters, unless the gate is closed; a thread that is inside already always may. `seat` is
+    /// the calling thread's own.
+    #[must_use = "who is not let in must wait"]
+    pub fn try_enter(&self, seat: &Seat) -> bool {
+        if seat.depth() != 0 {
+            seat.deeper();
+            return true;
+        }
+        seat.deeper();
+        // Dekker with `close`: this thread announces itself, then looks at the gate; the closer
+        // closes the gate, then looks at the seats. Of two SeqCst fences one is first, so that at
+        // least one side sees the other. Without them both may read the old value from behind
+        // their store buffers.
+        fence(Ordering::SeqCst);
+        // Acquire pairs with the Release in `open`: what the closer changed while it was alone
+        // is seen by all who come in after it.
+        if self.closed.load(Ordering::Acquire) {
+            seat.shallower();
+            return false;
+        }
+        true
+    }
+
+    /// Undoes one [`Gate::try_enter`] that returned true.
+    pub fn leave(&self, seat: &Seat) {
+        debug_assert!(seat.depth() != 0, "left without having entered");
+        seat.shallower();
+    }
+
+    /// Closes the gate and lets the calling thread, whose seat is `own`, stay inside: handlers
+    /// that other libraries run around fork allocate too. False where another thread has closed
+    /// it already: two that both closed it would wait for each other. Who gets false waits for the
+    /// gate to open, like anyone else, and tries again.
+    ///
+    /// After true, and once each other seat has been seen outside, no other thread is inside
+    /// until [`Gate::open`].
+    #[must_use = "only one thread may hold the gate closed"]
+    pub fn close(&self, own: &Seat) -> bool {
+        // Acquire pairs with the Release in `open`: one closer after the other.
+        let closed = self.closed.compare_exchange(
+            false,
+            true,
+            Ordering::Acquire,
+            Ordering::Relaxed, // nothing is concluded from a gate closed by another
+        );
+        if closed.is_err() {
+            return false;
+        }
+        own.deeper();
+        // The other half of Dekker, see `try_enter`.
+        fence(Ordering::SeqCst);
+        true
+    }
+
+    /// Opens the gate again; for the thread that closed it.
+    pub fn open(&self, own: &Seat) {
+        own.shallower();
+        // Release: pairs with the Acquires in `try_enter` and `close`.
+        self.closed.store(false, Ordering::Release);
+    }
+
+    /// [`Gate::open`] for the child of a fork, whose only thread is the one that closed the gate
+    /// (in the parent), or one that forked without closing it, by a raw system call. In the latter
+    /// case the gate may have been closed by a thread that does not exist here, and `own` is not
+    /// counted inside on its behalf: pass `closed_by_me` as false, and the gate is opened all the
+    /// same. Every other seat must then be emptied by [`Seat::reset_in_child`] before the child
+    /// closes the gate itself.
+    pub fn force_open_in_child(&self, own: &Seat, closed_by_me: bool) {
+        if closed_by_me {
+            own.shallower();
+        }
+        // Relaxed would do, the child has one thread; Release keeps the pairing of `open`.
+        self.closed.store(false, Ordering::Release);
+    }
+
+    /// For statistics and for those who wait.
+    pub fn is_closed(&self) -> bool {
+        // Acquire: pairs with `open`.
+        self.closed.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,84 @@
+//! Remote frees to a thread heap whose thread may exit: who posts to an orphan drains it.
+//!
+//! Without this rule the blocks freed to an orphan would lie in its inbox until some thread
+//! adopts it, which may be never. A poster that found the heap owned may go, because the owner
+//! drains, at the latest when it leaves. So the question each side asks last is the other's first
+//! act, with a fence in between:
+//!
+//! | poster | who lets go of the heap |
+//! |---|---|
+//! | push to the inbox | state := Orphan |
+//! | fence | fence |
+//! | state is Orphan? then claim and drain | inbox not empty? then claim and drain |
+//!
+//! Of the two fences one is first, so at least one of the two sees what the other did.
+
+use super::{Chain, Inbox, Link, Ownership};
+use crate::sync::{Ordering, fence};
+
+/// A heap that has an inbox and may lose its thread.
+pub trait Orphanable {
+    type Batch: Link;
+    fn inbox(&self) -> &Inbox<Self::Batch>;
+    fn ownership(&self) -> &Ownership;
+    /// Frees the blocks of the batches. Called by the owner, or under a claim.
+    ///
+    /// # Safety
+    /// The caller owns or has claimed the heap.
+    unsafe fn absorb(&self, batches: Chain<Self::Batch>);
+}
+
+/// Hands a batch to `heap`, and if nobody is there to take it, takes it on the heap's behalf.
+///
+/// # Safety
+/// As for [`Inbox::push`].
+pub unsafe fn post<H: Orphanable>(heap: &H, batch: H::Batch) {
+    // SAFETY: the caller's promise.
+    unsafe { heap.inbox().push(batch) };
+    // The poster's fence of the table above.
+    fence(Ordering::SeqCst);
+    if heap.ownership().is_orphan() {
+        drain_slow(heap);
+    }
+}
+
+/// The owner leaves; from here on the heap is an orphan. What is in the inbox then is drained
+/// before this returns, by this thread or by a poster.
+///
+/// # Safety
+/// The caller owns the heap and does not touch it again.
+pub unsafe fn abandon<H: Orphanable>(heap: &H) {
+    heap.ownership().orphan();
+    // The fence of who lets go.
+    fence(Ordering::SeqCst);
+    if !heap.inbox().is_empty() {
+        drain_slow(heap);
+    }
+}
+
+/// Takes over an orphan; the caller is then its owner and drains it as its own.
+#[must_use = "an adopted heap has no owner but the caller"]
+pub fn adopt<H: Orphanable>(heap: &H) -> bool {
+    let adopted = heap.ownership().is_orphan() && heap.ownership().try_claim();
+    if adopted {
+        heap.ownership().keep_as_owner();
+    }
+    adopted
+}
+
+/// Drains an orphan until it is seen empty after having been let go. A claim that fails ends it
+/// too: whoever has the claim looks again after its release.
+#[cold]
+#[inline(never)]
+pub fn drain_slow<H: Orphanable>(heap: &H) {
+    while heap.ownership().try_claim() {
+        // SAFETY: claimed, until the release below.
+        unsafe { heap.absorb(heap.inbox().take()) };
+        heap.ownership().release_as_orphan();
+        // The fence of who lets go.
+        fence(Ordering::SeqCst);
+        if heap.inbox().is_empty() {
+            return;
+        }
+    }
+}
