@@ -1,0 +1,103 @@
+//! The lock of slow paths.
+//!
+//! The holder may be preempted at any instruction (these are user threads), and a waiter that only
+//! spins then burns the holder's own time slice, or under a real-time priority keeps it from ever
+//! running. So waiting goes in three steps: spin, yield, sleep.
+
+use super::futex;
+use super::sys::call;
+use crate::sync::AtomicU32;
+use spin::mutex::SpinMutex;
+use spin::relax::RelaxStrategy;
+
+/// What a waiter did so far.
+#[derive(Default)]
+pub struct Patience(u32);
+
+impl Patience {
+    /// Spins that cover a holder which runs on another processor (about a microsecond).
+    const SPINS: u32 = 32;
+    /// Then the processor goes to whoever wants it: the holder, if it was preempted here.
+    const YIELDS: u32 = 32;
+    /// Then sleep: yielding does nothing for a holder of lower priority.
+    const NAP_NANOS: u32 = 50_000;
+
+    pub fn wait(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        if self.0 <= Self::SPINS {
+            for _ in 0..16 {
+                core::hint::spin_loop();
+            }
+        } else if self.0 <= Self::SPINS + Self::YIELDS {
+            Yield::relax();
+        } else {
+            nap(Self::NAP_NANOS);
+        }
+    }
+}
+
+/// `spin`'s view of the middle step, for its own loops.
+pub struct Yield;
+
+impl RelaxStrategy for Yield {
+    fn relax() {
+        // SAFETY: sched_yield touches no memory.
+        let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+    }
+}
+
+/// A futex that nobody wakes is a sleep, by a call that sandboxes already grant to malloc.
+#[cold]
+pub(super) fn nap(nanos: u32) {
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    futex::wait(&NEVER, 0, Some(nanos));
+}
+
+/// A value under a lock. Taking it allocates nothing and works before libc is initialised.
+pub struct Lock<T>(SpinMutex<T, Yield>);
+
+/// Access to the value; the lock is free again when it is dropped.
+pub type Guard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
+
+impl<T> Lock<T> {
+    pub const fn new(value: T) -> Lock<T> {
+        Lock(SpinMutex::new(value))
+    }
+
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        match self.0.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_slow(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self) -> Guard<'_, T> {
+        let mut patience = Patience::default();
+        loop {
+            patience.wait();
+            if let Some(guard) = self.0.try_lock() {
+                return guard;
+            }
+        }
+    }
+
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.0.try_lock()
+    }
+
+    /// Frees the lock in a child made by a fork that ran past our handlers (`_Fork`, the raw
+    /// system call), where a thread that is gone may have held it.
+    ///
+    /// # Safety
+    /// This process has one thread, and no guard of this lock is alive in it. The value may be
+    /// half-written: the caller sets it anew.
+    pub unsafe fn reset_in_child(&self) {
+        if self.0.is_locked() {
+            // SAFETY: the caller holds no guard, so nobody else will unlock it.
+            unsafe { self.0.force_unlock() };
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Words for the user, without allocation, safe in a signal handler.
+
+use super::errno::Errno;
+use super::file::Fd;
+use super::sys::call;
+use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use core::fmt::{self, Write};
+
+/// A line of fixed room; what does not fit is cut at a character's boundary, and `cut` says so.
+pub struct Line<const N: usize> {
+    buf: [u8; N],
+    len: usize,
+    cut: bool,
+}
+
+impl<const N: usize> Line<N> {
+    pub const fn new() -> Line<N> {
+        Line {
+            buf: [0; N],
+            len: 0,
+            cut: false,
+        }
+    }
+    pub fn bytes(&self) -> &[u8] {
+        self.buf.get(..self.len).unwrap_or(&[])
+    }
+    pub fn text(&self) -> &str {
+        // Always whole: pieces are whole strings, cut at boundaries.
+        core::str::from_utf8(self.bytes()).unwrap_or("")
+    }
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.cut = false;
+    }
+    /// A newline that always fits: it takes the place of the last byte if need be.
+    fn end(&mut self) {
+        let at = self.len.min(N.saturating_sub(1));
+        if let Some(last) = self.buf.get_mut(at) {
+            *last = b'\n';
+            self.len = at + 1;
+        }
+    }
+}
+
+impl<const N: usize> Default for Line<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Write for Line<N> {
+    /// Never fails: a message that is too long is still worth its beginning.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.cut {
+            return Ok(());
+        }
+        let room = N.saturating_sub(self.len);
+        let take = text.floor_char_boundary(room);
+        self.cut = take < text.len();
+        let taken = text.as_bytes().get(..take).unwrap_or(&[]);
+        if let Some(free) = self.buf.get_mut(self.len..self.len + taken.len()) {
+            free.copy_from_slice(taken);
+            self.len += taken.len();
+        }
+        Ok(())
+    }
+}
+
+/// Writes all of it, or as much as the descriptor takes. A reader that is gone costs the message
+/// and not the process: SIGPIPE is held off for the thread, and taken back if it came from here.
+pub fn write_all(fd: Fd, mut bytes: &[u8]) -> Result<(), Errno> {
+    let sigpipe = HeldOff::sigpipe();
+    let mut waits = 0;
+    let outcome = loop {
+        if bytes.is_empty() {
+            break Ok(());
+        }
+        let args = [
+            fd.number() as usize,
+            bytes.as_ptr() as usize,
+            bytes.len(),
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`.
+        match unsafe { call(libc::SYS_write, args) } {
+            Ok(n) => bytes = bytes.get(n..).unwrap_or(&[]),
+            // A signal, or a pipe that a program made non-blocking and that is full: the reader
+            // gets a second to drain it.
+            Err(Errno::INTR | Errno::AGAIN) if waits < 1000 => {
+                waits += 1;
+                super::lock::nap(1_000_000);
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    sigpipe.release(outcome == Err(Errno::new(libc::EPIPE)));
+    outcome
+}
+
+/// SIGPIPE blocked for this thread.
+struct HeldOff {
+    before: u64,
+    was_pending: bool,
+}
+
+const SIGPIPE_BIT: u64 = 1 << (libc::SIGPIPE - 1);
+
+impl HeldOff {
+    fn sigpipe() -> HeldOff {
+        let mut pending = 0u64;
+        let mut before = 0u64;
+        let bit = SIGPIPE_BIT;
+        // SAFETY: the kernel reads and writes 8-byte signal sets, as the last argument says.
+        unsafe {
+            let _ = call(
+                libc::SYS_rt_sigpending,
+                [(&raw mut pending) as usize, 8, 0, 0, 0, 0],
+            );
+            let args = [
+                libc::SIG_BLOCK as usize,
+                (&raw const bit) as usize,
+                (&raw mut before) as usize,
+                8,
+                0,
+                0,
+            ];
+            let _ = call(libc::SYS_rt_sigprocmask, args);
+        }
+        HeldOff {
+            before,
+            was_pending: pending & SIGPIPE_BIT != 0,
+        }
+    }
+
+    fn release(self, raised: bool) {
+        let bit = SIGPIPE_BIT;
+        let at_once = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if raised && !self.was_pending {
+            let args = [
+                (&raw const bit) as usize,
+                0,
+                (&raw const at_once) as usize,
+                8,
+                0,
+                0,
+            ];
+            // SAFETY: the kernel reads the 8-byte set and the time; no information is asked for.
+            let _ = unsafe { call(libc::SYS_rt_sigtimedwait, args) };
+        }
+        let args = [
+            libc::SIG_SETMASK as usize,
+            (&raw const self.before) as usize,
+            0,
+            8,
+            0,
+            0,
+        ];
+        // SAFETY: the kernel reads the 8-byte set.
+        let _ = unsafe { call(libc::SYS_rt_sigprocmask, args) };
+    }
+}
+
+const WIDTH: usize = 512;
+
+/// `tierheap: ` and the message as one write to stderr, so that lines of several processes do not
+/// mix.
+pub fn line(args: fmt::Arguments<'_>) {
+    let mut line = Line::<WIDTH>::new();
+    let _ = line.write_str("tierheap: ");
+    let _ = line.write_fmt(args);
+    line.end();
+    let _ = write_all(Fd::STDERR, line.bytes());
+}
+
+/// What is worth one line in a process's life, and a count after that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Warning {
+    /// The configuration string is wrong; the heap runs on DRAM.
+    Configuration,
+    /// A tier of the configuration cannot be had.
+    TierMissing,
+    /// A tier is full (its disk, its node, its limit), and DRAM takes its place.
+    TierFull,
+    /// A program closed our descriptors.
+    DescriptorLost,
+    /// Space could not be given back to the file system.
+    NotGivenBack,
+    /// A child cannot have the cold memory of its parent.
+    ForkIncomplete,
+    /// A wrong free was ignored (`abort=0`).
+    HeapError,
+    /// Anything else that degrades.
+    Other,
+}
+
+const WARNINGS: usize = Warning::Other as usize + 1;
+
+static COUNTS: [AtomicU32; WARNINGS] = [const { AtomicU32::new(0) }; WARNINGS];
+
+/// Whether the first warning of a kind is printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Voice {
+    /// Counted only.
+    Silent,
+    /// The first of each kind is printed.
+    Spoken,
+}
+
+static VOICE: AtomicU8 = AtomicU8::new(Voice::Silent as u8);
+
+/// Silent until the user asked for tiers: scripts compare what a program writes to stderr.
+pub fn set_voice(voice: Voice) {
+    // Relaxed: a warning printed or not by a racing thread is either way right.
+    VOICE.store(voice as u8, Ordering::Relaxed);
+}
+
+/// Counts the warning, and prints it if it is the first of its kind.
+#[cold]
+#[inline(never)]
+pub fn warn_once(kind: Warning, args: fmt::Arguments<'_>) {
+    let Some(count) = COUNTS.get(kind as usize) else {
+        return;
+    };
+    // Relaxed: the counter carries no other data; read-modify-write makes one thread the first.
+    let before = count.fetch_add(1, Ordering::Relaxed);
+    // Relaxed: see `set_voice`.
+    if before == 0 && VOICE.load(Ordering::Relaxed) == Voice::Spoken as u8 {
+        line(args);
+    }
+}
+
+/// How often this was warned of.
+pub fn warned(kind: Warning) -> u32 {
+    // Relaxed: a statistic.
+    COUNTS
+        .get(kind as usize)
+        .map_or(0, |count| count.load(Ordering::Relaxed))
+}
+
+/// All warnings, for the statistics.
+pub fn warnings() -> u64 {
+    // Relaxed: a statistic.
+    COUNTS
+        .iter()
+        .map(|count| u64::from(count.load(Ordering::Relaxed)))
+        .sum()
+}
+
+/// Says why and ends the process by SIGABRT, as glibc does on a corrupt heap.
+#[cold]
+#[inline(never)]
+pub fn fatal(args: fmt::Arguments<'_>) -> ! {
+    line(args);
+    // SAFETY: abort is async-signal-safe and returns to nobody.
+    unsafe { libc::abort() }
+}

@@ -1,0 +1,39 @@
+//! Threads: a destructor at their end, and their number.
+
+use super::errno::{Errno, KeepErrno};
+use super::sys::call;
+use core::ffi::c_void;
+
+/// A pthread key: its destructor runs in each thread that set a value, at the thread's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key(libc::pthread_key_t);
+
+impl Key {
+    /// The destructor's code must never be unloaded: glibc calls it long after `dlclose` (the
+    /// library is linked nodelete).
+    pub fn create(destructor: unsafe extern "C" fn(*mut c_void)) -> Result<Key, Errno> {
+        let mut key = 0;
+        // SAFETY: libc writes the key; the destructor stays loaded.
+        match unsafe { libc::pthread_key_create(&raw mut key, Some(destructor)) } {
+            0 => Ok(Key(key)),
+            error => Err(Errno::new(error)),
+        }
+    }
+
+    /// Sets the calling thread's value; the destructor runs for one that is not null. For keys
+    /// past the 32nd glibc callocs here: the caller must be ready to be re-entered.
+    pub fn set(self, value: *mut c_void) -> Result<(), Errno> {
+        let _keep = KeepErrno::new();
+        // SAFETY: the key came from `create`; the value is only handed back.
+        match unsafe { libc::pthread_setspecific(self.0, value) } {
+            0 => Ok(()),
+            error => Err(Errno::new(error)),
+        }
+    }
+}
+
+/// The kernel's number of the calling thread, by a system call: callers keep it.
+pub fn id() -> u32 {
+    // SAFETY: gettid touches no memory and cannot fail.
+    unsafe { call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
+}
