@@ -14,7 +14,7 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 // The standard library is linked for its panic machinery only; no room below the tests names it.
-#[cfg(not(loom))]
+#[cfg(any(test, not(loom)))]
 #[allow(unused_extern_crates)]
 extern crate std;
 
@@ -26,3 +26,13 @@ pub mod lockfree;
 #[cfg(not(loom))]
 #[deny(unsafe_code)]
 pub mod policy;
+#[cfg(not(loom))]
+pub mod os;
+#[cfg(not(loom))]
+pub mod tier;
+#[cfg(not(loom))]
+mod arena;
+#[cfg(not(loom))]
+mod heap;
+#[cfg(not(loom))]
+mod runtime;

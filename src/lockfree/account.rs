@@ -87,6 +87,16 @@ impl AtomicAccount {
             .store(limit.map_or(usize::MAX, Bytes::get), Ordering::Relaxed);
     }
 
+    /// Starts anew: in a forked child, whose tiers are its own, and for a tier that takes the
+    /// place of a closed one. Nobody charges meanwhile.
+    pub fn restart(&self, limit: Option<Bytes>) {
+        self.set_limit(limit);
+        // Relaxed: the caller publishes the account anew.
+        self.held.store(0, Ordering::Relaxed);
+        self.peak.store(0, Ordering::Relaxed);
+        self.refused.store(0, Ordering::Relaxed);
+    }
+
     pub fn limit(&self) -> Option<Bytes> {
         // Relaxed: see `set_limit`.
         match self.limit.load(Ordering::Relaxed) {
@@ -110,5 +120,110 @@ impl AtomicAccount {
     pub fn refused(&self) -> usize {
         // Relaxed: a statistic.
         self.refused.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use loom::cell::UnsafeCell;
+
+    const LIMIT: Bytes = Bytes::new(10);
+
+    fn charge(account: &Arc<AtomicAccount>, bytes: usize) -> loom::thread::JoinHandle<bool> {
+        let account = account.clone();
+        loom::thread::spawn(move || account.charge(Bytes::new(bytes)))
+    }
+
+    #[test]
+    fn two_charges_at_the_limit() {
+        loom::model(|| {
+            let account = Arc::new(AtomicAccount::new(Some(LIMIT)));
+            let six = charge(&account, 6);
+            let small = charge(&account, 4);
+            let mine = account.charge(Bytes::new(6));
+            assert!(account.held() <= LIMIT);
+            let other = six.join().unwrap();
+            assert!(mine != other, "one of two charges of 6 fits into 10");
+            assert!(
+                small.join().unwrap(),
+                "4 fit beside 6, whatever else is tried"
+            );
+            assert_eq!(account.held(), LIMIT);
+            assert_eq!(account.peak(), LIMIT);
+            assert_eq!(account.refused(), 1);
+        });
+    }
+
+    /// Who gets in because another gave back also sees that the memory is released.
+    #[test]
+    fn room_given_back_is_room_released() {
+        struct File(UnsafeCell<u32>);
+        // SAFETY: loom checks.
+        unsafe impl Sync for File {}
+        // SAFETY: as above.
+        unsafe impl Send for File {}
+        impl File {
+            fn touch(&self) {
+                // SAFETY: loom checks.
+                self.0.with_mut(|p| unsafe { *p += 1 });
+            }
+        }
+
+        loom::model(|| {
+            let account = Arc::new(AtomicAccount::new(Some(LIMIT)));
+            let file = Arc::new(File(UnsafeCell::new(0)));
+            let user = {
+                let (account, file) = (account.clone(), file.clone());
+                loom::thread::spawn(move || {
+                    if account.charge(LIMIT) {
+                        file.touch();
+                        account.uncharge(LIMIT);
+                    }
+                })
+            };
+            if account.charge(LIMIT) {
+                file.touch();
+                account.uncharge(LIMIT);
+            }
+            user.join().unwrap();
+            assert_eq!(account.held(), Bytes::ZERO);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_holds_to_the_byte_and_does_not_wrap() {
+        let account = AtomicAccount::new(Some(Bytes::new(100)));
+        assert!(account.charge(Bytes::new(100)));
+        assert!(!account.charge(Bytes::new(1)));
+        assert!(account.charge(Bytes::ZERO));
+        account.uncharge(Bytes::new(1));
+        assert!(!account.charge(Bytes::new(usize::MAX)));
+        assert!(account.charge(Bytes::new(1)));
+        assert_eq!((account.peak(), account.refused()), (Bytes::new(100), 2));
+
+        let unlimited = AtomicAccount::new(None);
+        assert!(unlimited.charge(Bytes::new(usize::MAX)));
+        assert!(!unlimited.charge(Bytes::new(1)));
+    }
+
+    #[test]
+    fn beyond_the_limit_only_by_name() {
+        let account = AtomicAccount::new(Some(Bytes::new(100)));
+        account.charge_beyond(Bytes::new(150));
+        assert_eq!(
+            (account.held(), account.peak()),
+            (Bytes::new(150), Bytes::new(150))
+        );
+        assert!(!account.charge(Bytes::new(1)));
+        account.uncharge(Bytes::new(60));
+        assert!(account.charge(Bytes::new(10)));
     }
 }

@@ -154,3 +154,137 @@ impl Gate {
         self.closed.load(Ordering::Acquire)
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::sync::Arc;
+
+    use super::{Gate, Seat};
+    use loom::cell::UnsafeCell;
+
+    struct Shared<const SEATS: usize> {
+        gate: Gate,
+        seats: [Seat; SEATS],
+        /// What slow paths change; each has one of its own and the closer reads them all.
+        state: [UnsafeCell<u32>; SEATS],
+    }
+    // SAFETY: the gate keeps the closer out while others are inside; loom checks.
+    unsafe impl<const SEATS: usize> Sync for Shared<SEATS> {}
+    // SAFETY: as above.
+    unsafe impl<const SEATS: usize> Send for Shared<SEATS> {}
+
+    impl<const SEATS: usize> Shared<SEATS> {
+        fn new() -> Arc<Self> {
+            Arc::new(Shared {
+                gate: Gate::new(),
+                seats: core::array::from_fn(|_| Seat::new()),
+                state: core::array::from_fn(|_| UnsafeCell::new(0)),
+            })
+        }
+        fn change(&self, who: usize) {
+            // SAFETY: loom checks.
+            self.state[who].with_mut(|p| unsafe { *p += 1 });
+        }
+        /// A slow path within a slow path.
+        fn visit(&self, who: usize) {
+            let seat = &self.seats[who];
+            if self.gate.try_enter(seat) {
+                self.change(who);
+                assert!(self.gate.try_enter(seat), "who is inside is let in again");
+                self.gate.leave(seat);
+                assert!(seat.is_inside());
+                self.change(who);
+                self.gate.leave(seat);
+            }
+            assert!(!seat.is_inside());
+        }
+        /// Closes, and if every other seat is seen outside, touches what they touch.
+        fn fork(&self, own: usize) -> bool {
+            if !self.gate.close(&self.seats[own]) {
+                return false;
+            }
+            let others = || (0..SEATS).filter(|&s| s != own);
+            let alone = others().all(|s| !self.seats[s].is_inside());
+            if alone {
+                others().for_each(|s| self.change(s));
+                assert!(
+                    self.gate.try_enter(&self.seats[own]),
+                    "the closer itself is let in"
+                );
+                self.change(own);
+                self.gate.leave(&self.seats[own]);
+            }
+            self.gate.open(&self.seats[own]);
+            alone
+        }
+    }
+
+    #[test]
+    fn no_thread_is_inside_a_closed_gate() {
+        loom::model(|| {
+            let shared = Shared::<3>::new();
+            let threads = [1, 2].map(|who| {
+                let shared = shared.clone();
+                loom::thread::spawn(move || shared.visit(who))
+            });
+            shared.fork(0);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert!(shared.fork(0), "all are outside in the end");
+        });
+    }
+
+    #[test]
+    fn one_of_two_closers_waits() {
+        loom::model(|| {
+            let shared = Shared::<2>::new();
+            let other = {
+                let shared = shared.clone();
+                loom::thread::spawn(move || shared.fork(1))
+            };
+            let mine = shared.fork(0);
+            other.join().unwrap();
+            if !mine {
+                assert!(shared.fork(0));
+            }
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_opens_the_gate_whoever_closed_it() {
+        let (gate, own, dead) = (Gate::new(), Seat::new(), Seat::new());
+        assert!(gate.close(&own));
+        assert!(!gate.try_enter(&dead));
+        gate.force_open_in_child(&own, true);
+        assert!(!own.is_inside());
+        assert!(gate.try_enter(&own));
+        gate.leave(&own);
+
+        assert!(gate.close(&dead));
+        dead.reset_in_child();
+        gate.force_open_in_child(&own, false);
+        assert!(!own.is_inside() && !dead.is_inside());
+        assert!(gate.try_enter(&own));
+    }
+
+    #[test]
+    fn a_fork_from_inside_stays_inside_in_both() {
+        // A signal handler that forks while its thread is in a slow path.
+        let (gate, own) = (Gate::new(), Seat::new());
+        assert!(gate.try_enter(&own));
+        assert!(gate.close(&own));
+        gate.open(&own);
+        assert!(own.is_inside(), "the slow path goes on in the parent");
+        assert!(gate.close(&own));
+        gate.force_open_in_child(&own, true);
+        assert!(own.is_inside(), "and in the child");
+        gate.leave(&own);
+        assert!(!own.is_inside());
+    }
+}

@@ -118,3 +118,78 @@ impl<B: Link> Iterator for Chain<B> {
         Some(record)
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::sync::Arc;
+    use std::vec::Vec;
+
+    use super::super::model::{Handle, records};
+    use super::Inbox;
+
+    /// Two threads push while the owner takes, and pushes what it took a second time: the same
+    /// records come back at the same addresses under a pusher that still holds the old head.
+    #[test]
+    fn remote_frees_are_neither_lost_nor_doubled() {
+        loom::model(|| {
+            let all = records::<3>();
+            let inbox = Arc::new(Inbox::new());
+            let pusher = |places: core::ops::Range<usize>| {
+                let (all, inbox) = (all.clone(), inbox.clone());
+                loom::thread::spawn(move || {
+                    for place in places {
+                        let record = Handle::of(&*all, place);
+                        record.write(10 + place as u32);
+                        // SAFETY: each record is pushed by one thread; the array stays.
+                        unsafe { inbox.push(record) };
+                    }
+                })
+            };
+            let threads = [pusher(0..2), pusher(2..3)];
+            for record in inbox.take() {
+                record.write(record.read() + 10);
+                // SAFETY: taken, so it is this thread's to push.
+                unsafe { inbox.push(record) };
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let mut seen: Vec<u32> = inbox.take().map(Handle::read).collect();
+            assert!(inbox.take().next().is_none());
+            for value in &mut seen {
+                assert!((10..13).contains(value) || (20..23).contains(value));
+                *value %= 10;
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, [0, 1, 2]);
+        });
+    }
+
+    /// An owner and a claimant may both take: each record goes to one of them.
+    #[test]
+    fn two_takers_share_out_the_records() {
+        loom::model(|| {
+            let all = records::<2>();
+            let inbox = Arc::new(Inbox::new());
+            let pusher = {
+                let (all, inbox) = (all.clone(), inbox.clone());
+                loom::thread::spawn(move || {
+                    for place in 0..2 {
+                        // SAFETY: pushed once each; the array stays.
+                        unsafe { inbox.push(Handle::of(&*all, place)) };
+                    }
+                })
+            };
+            let other = {
+                let inbox = inbox.clone();
+                loom::thread::spawn(move || inbox.take().map(Handle::read).collect::<Vec<_>>())
+            };
+            let mut seen: Vec<u32> = inbox.take().map(Handle::read).collect();
+            pusher.join().unwrap();
+            seen.extend(other.join().unwrap());
+            seen.extend(inbox.take().map(Handle::read));
+            seen.sort_unstable();
+            assert_eq!(seen, [0, 1]);
+        });
+    }
+}

@@ -14,12 +14,15 @@
 pub mod account;
 pub mod gate;
 pub mod inbox;
+#[cfg(all(test, loom))]
+mod model;
 pub mod orphan;
 pub mod ownership;
 
 pub use account::AtomicAccount;
 pub use gate::{Gate, Seat};
 pub use inbox::{Chain, Inbox, Link};
+pub use orphan::Orphanable;
 pub use ownership::Ownership;
 
 /// A constructor that statics can call. loom's atomics register themselves with the model that

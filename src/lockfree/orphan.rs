@@ -66,6 +66,36 @@ pub fn adopt<H: Orphanable>(heap: &H) -> bool {
     adopted
 }
 
+/// Runs `f` with an orphan that nobody else can touch meanwhile; `None` where the heap cannot be
+/// claimed. What is in its inbox is drained before and after.
+///
+/// # Safety
+/// `f` touches the heap only while it runs.
+pub unsafe fn with_claim<H: Orphanable, R>(heap: &H, f: impl FnOnce() -> R) -> Option<R> {
+    if !heap.ownership().try_claim() {
+        return None;
+    }
+    // SAFETY: claimed, until the release below.
+    unsafe { heap.absorb(heap.inbox().take()) };
+    let result = f();
+    // SAFETY: the claim is given up, and the heap not touched again here.
+    unsafe { let_go(heap) };
+    Some(result)
+}
+
+/// Gives up a claim, and drains what was posted during it.
+///
+/// # Safety
+/// The caller has claimed the heap and does not touch it again.
+unsafe fn let_go<H: Orphanable>(heap: &H) {
+    heap.ownership().release_as_orphan();
+    // The fence of who lets go.
+    fence(Ordering::SeqCst);
+    if !heap.inbox().is_empty() {
+        drain_slow(heap);
+    }
+}
+
 /// Drains an orphan until it is seen empty after having been let go. A claim that fails ends it
 /// too: whoever has the claim looks again after its release.
 #[cold]
@@ -80,5 +110,70 @@ pub fn drain_slow<H: Orphanable>(heap: &H) {
         if heap.inbox().is_empty() {
             return;
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::sync::Arc;
+
+    use super::super::model::{Handle, Heap, records};
+    use super::*;
+
+    #[test]
+    fn a_post_to_an_orphan_is_always_drained() {
+        loom::model(|| {
+            let all = records::<2>();
+            let heap = Arc::new(Heap::new());
+            let threads = [0, 1].map(|place| {
+                let (all, heap) = (all.clone(), heap.clone());
+                // SAFETY: each record is posted once; the array stays.
+                loom::thread::spawn(move || unsafe { post(&*heap, Handle::of(&*all, place)) })
+            });
+            // SAFETY: this thread made the heap and does not touch it after.
+            unsafe { abandon(&*heap) };
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert!(heap.inbox().is_empty(), "left undrained");
+            assert!(heap.ownership().try_claim(), "an orphan in the end");
+            assert_eq!(heap.absorbed(), [0, 1]);
+        });
+    }
+
+    #[test]
+    fn an_adopted_heap_is_one_threads_at_a_time() {
+        loom::model(|| {
+            let all = records::<1>();
+            let heap = Arc::new(Heap::new());
+            let poster = {
+                let (all, heap) = (all.clone(), heap.clone());
+                // SAFETY: the record is posted once; the array stays.
+                loom::thread::spawn(move || unsafe { post(&*heap, Handle::of(&*all, 0)) })
+            };
+            let adopter = {
+                let heap = heap.clone();
+                loom::thread::spawn(move || {
+                    let adopted = adopt(&*heap);
+                    if adopted {
+                        // SAFETY: adopted just now; not touched after it is abandoned.
+                        unsafe {
+                            heap.absorb(heap.inbox().take());
+                            abandon(&*heap);
+                        }
+                    }
+                })
+            };
+            // SAFETY: this thread made the heap and does not touch it after it is abandoned.
+            unsafe {
+                heap.absorb(heap.inbox().take());
+                abandon(&*heap);
+            }
+            poster.join().unwrap();
+            adopter.join().unwrap();
+            assert!(heap.inbox().is_empty(), "left undrained");
+            assert!(adopt(&*heap), "an orphan in the end");
+            assert_eq!(heap.absorbed(), [0]);
+        });
     }
 }
