@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -38,15 +39,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `cmd`, its output going to files in `dir`.
+    /// Starts `cmd` in a process group of its own, its output going to files in `dir`.
     #[track_caller]
     pub fn start(what: &str, mut cmd: Command, dir: &Path) -> Server {
         let out = dir.join("stdout");
         let err = dir.join("stderr");
+        // SAFETY: between fork and exec it makes one system call. A test program that is killed
+        // takes its servers with it.
+        unsafe {
+            cmd.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
         let child = cmd
             .stdin(Stdio::null())
             .stdout(File::create(&out).unwrap())
             .stderr(File::create(&err).unwrap())
+            .process_group(0)
             .spawn()
             .unwrap_or_else(|e| panic!("{what}: cannot start {cmd:?}: {e}"));
         Server {
@@ -137,7 +147,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            let _ = self.child.kill();
+            // Its children, too: a child that hangs while it saves would stay for ever.
+            // SAFETY: a signal to the group of a child that has not been waited for.
+            unsafe { libc::kill(-(self.pid() as libc::pid_t), libc::SIGKILL) };
             let _ = self.child.wait();
         }
     }
