@@ -21,7 +21,7 @@ mod value;
 
 use super::Bytes;
 pub use error::{ConfigError, What};
-pub use list::{List, NodeSet};
+pub use list::{Full, List, NodeSet};
 use value::Word;
 
 /// Cold tiers that one configuration may name; kinds made later bring their own.
@@ -231,7 +231,7 @@ impl<'a> Config<'a> {
                     config
                         .cold
                         .push(tier)
-                        .map_err(|()| word.is(What::TooManyTiers))?;
+                        .map_err(|_| word.is(What::TooManyTiers))?;
                 }
                 b"dram" => config.dram = Some(word.size()?),
                 b"policy" => config.policy = word.policy()?,

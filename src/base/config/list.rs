@@ -11,6 +11,10 @@ pub struct List<T, const N: usize> {
     len: usize,
 }
 
+/// A list refused an item more than it has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
 impl<T: Copy, const N: usize> List<T, N> {
     pub const fn empty(filler: T) -> List<T, N> {
         List {
@@ -18,9 +22,8 @@ impl<T: Copy, const N: usize> List<T, N> {
             len: 0,
         }
     }
-    /// Refused when full.
-    pub fn push(&mut self, item: T) -> Result<(), ()> {
-        *self.items.get_mut(self.len).ok_or(())? = item;
+    pub fn push(&mut self, item: T) -> Result<(), Full> {
+        *self.items.get_mut(self.len).ok_or(Full)? = item;
         self.len += 1;
         Ok(())
     }

@@ -68,9 +68,9 @@ pub fn parse<'a>(
         config
             .cold
             .push(spec)
-            .map_err(|()| whole(part, What::TooManyTiers))?;
+            .map_err(|_| whole(part, What::TooManyTiers))?;
         cold.push(ratio)
-            .map_err(|()| whole(part, What::TooManyTiers))?;
+            .map_err(|_| whole(part, What::TooManyTiers))?;
     }
     if dram.is_none() && cold.is_empty() {
         return Err(whole(text, What::MemtierNoTier));

@@ -121,7 +121,7 @@ impl<'a> Word<'a> {
         let mut weights = List::empty(0);
         for text in self.text.split(|&b| b == b':') {
             let weight = weight(text).ok_or(self.is(What::Ratio))?;
-            weights.push(weight).map_err(|()| self.is(What::Ratio))?;
+            weights.push(weight).map_err(|_| self.is(What::Ratio))?;
         }
         if weights.iter().all(|&w| w == 0) {
             return Err(self.is(What::RatioZero));
