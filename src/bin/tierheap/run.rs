@@ -44,9 +44,9 @@ pub struct Options {
 
 /// Returns only if the program was not executed.
 pub fn run(options: &Options) -> Result<Infallible, Refusal> {
-    let inherited = std::env::var_os("TIERHEAP").unwrap_or_default();
-    let text = options.compose(inherited.as_bytes())?;
-    check(&text)?;
+    let inherited = std::env::var_os("TIERHEAP");
+    let text = options.compose(inherited.as_deref().unwrap_or_default().as_bytes())?;
+    check(&text, inherited.is_some())?;
 
     let library = library::find()?;
     let (name, arguments) = options
@@ -155,11 +155,12 @@ fn absolute_tier(tier: &OsStr) -> Result<OsString, Refusal> {
     Ok(tier.to_os_string())
 }
 
-/// Parses the configuration that the library will read, and tries it on the machine.
-fn check(text: &[u8]) -> Result<(), Refusal> {
-    let tiers = std::env::var_os("MEMKIND_MEM_TIERS").unwrap_or_default();
+/// Parses the configuration that the library will read, and tries it on the machine. memtier's
+/// variables count where there is no `TIERHEAP`, `inherited` or made here.
+fn check(text: &[u8], inherited: bool) -> Result<(), Refusal> {
+    let tiers = std::env::var_os("MEMKIND_MEM_TIERS").filter(|_| text.is_empty() && !inherited);
     let thresholds = std::env::var_os("MEMKIND_MEM_THRESHOLDS");
-    let (source, shown, parsed) = if text.is_empty() && !tiers.is_empty() {
+    let (source, shown, parsed) = if let Some(tiers) = &tiers {
         let thresholds = thresholds.as_deref().map(OsStr::as_bytes);
         (
             "MEMKIND_MEM_TIERS",

@@ -262,14 +262,15 @@ fn try_memfd(tried: &mut Tried) -> Result<(), String> {
 }
 
 fn try_kmem(tried: &mut Tried) -> Result<(), String> {
-    let devices = machine::dax_devices();
-    let kmem = devices.iter().filter(|device| device.driver == "kmem");
     let mut set = NodeSet::EMPTY;
-    kmem.filter_map(|device| device.target).for_each(|node| {
-        set.insert(node);
-    });
+    for node in machine::nodes()
+        .iter()
+        .filter(|node| node.total > 0 && node.cpus.is_empty())
+    {
+        set.insert(node.id);
+    }
     if set.is_empty() {
-        return Err("no dax device is a memory node (driver kmem) on this machine".into());
+        return Err("this machine has no memory node without processors".into());
     }
     try_nodes(tried, &set)
 }
