@@ -22,17 +22,22 @@ extern crate std;
 pub mod base;
 pub mod sync;
 // loom's atomics cannot be made in statics, so its models stop above this room.
-pub mod lockfree;
 #[cfg(not(loom))]
-#[deny(unsafe_code)]
-pub mod policy;
-#[cfg(not(loom))]
-pub mod os;
-#[cfg(not(loom))]
-pub mod tier;
+pub mod api;
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
 mod heap;
+pub mod lockfree;
+#[cfg(not(loom))]
+pub mod os;
+#[cfg(not(loom))]
+#[deny(unsafe_code)]
+pub mod policy;
 #[cfg(not(loom))]
 mod runtime;
+#[cfg(not(loom))]
+pub mod tier;
+
+#[cfg(not(loom))]
+pub use api::{Error, Kind, Stats, Tier, TierHeap, TierStats, configure, stats, tier_of};

@@ -49,9 +49,7 @@ pub unsafe fn post<H: Orphanable>(heap: &H, batch: H::Batch) {
 /// The caller owns the heap and does not touch it again.
 pub unsafe fn abandon<H: Orphanable>(heap: &H) {
     heap.ownership().orphan();
-    // The fence of who lets go.
-    fence(Ordering::SeqCst);
-    if !heap.inbox().is_empty() {
+    if posted_before_let_go(heap) {
         drain_slow(heap);
     }
 }
@@ -78,22 +76,18 @@ pub unsafe fn with_claim<H: Orphanable, R>(heap: &H, f: impl FnOnce() -> R) -> O
     // SAFETY: claimed, until the release below.
     unsafe { heap.absorb(heap.inbox().take()) };
     let result = f();
-    // SAFETY: the claim is given up, and the heap not touched again here.
-    unsafe { let_go(heap) };
+    heap.ownership().release_as_orphan();
+    if posted_before_let_go(heap) {
+        drain_slow(heap);
+    }
     Some(result)
 }
 
-/// Gives up a claim, and drains what was posted during it.
-///
-/// # Safety
-/// The caller has claimed the heap and does not touch it again.
-unsafe fn let_go<H: Orphanable>(heap: &H) {
-    heap.ownership().release_as_orphan();
-    // The fence of who lets go.
+/// What who lets go of a heap asks last: did a post come that nobody is going to drain?
+fn posted_before_let_go<H: Orphanable>(heap: &H) -> bool {
+    // The fence of who lets go of the table above.
     fence(Ordering::SeqCst);
-    if !heap.inbox().is_empty() {
-        drain_slow(heap);
-    }
+    !heap.inbox().is_empty()
 }
 
 /// Drains an orphan until it is seen empty after having been let go. A claim that fails ends it
@@ -105,9 +99,7 @@ pub fn drain_slow<H: Orphanable>(heap: &H) {
         // SAFETY: claimed, until the release below.
         unsafe { heap.absorb(heap.inbox().take()) };
         heap.ownership().release_as_orphan();
-        // The fence of who lets go.
-        fence(Ordering::SeqCst);
-        if heap.inbox().is_empty() {
+        if !posted_before_let_go(heap) {
             return;
         }
     }
@@ -138,6 +130,32 @@ mod loom_tests {
             assert!(heap.inbox().is_empty(), "left undrained");
             assert!(heap.ownership().try_claim(), "an orphan in the end");
             assert_eq!(heap.absorbed(), [0, 1]);
+        });
+    }
+
+    /// A thread that takes a slab out of an orphan claims it for longer than a drain does; what
+    /// is posted meanwhile is drained by whoever lets go last.
+    #[test]
+    fn a_post_during_a_claim_is_drained_after_it() {
+        loom::model(|| {
+            let all = records::<2>();
+            let heap = Arc::new(Heap::new());
+            // SAFETY: this thread made the heap and does not touch it after.
+            unsafe { abandon(&*heap) };
+            let threads = [0, 1].map(|place| {
+                let (all, heap) = (all.clone(), heap.clone());
+                // SAFETY: each record is posted once; the array stays.
+                loom::thread::spawn(move || unsafe { post(&*heap, Handle::of(&*all, place)) })
+            });
+            // SAFETY: the heap is touched by the closure only.
+            let seen = unsafe { with_claim(&*heap, || heap.absorbed()) };
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert!(heap.inbox().is_empty(), "left undrained");
+            assert!(heap.ownership().try_claim(), "an orphan in the end");
+            assert_eq!(heap.absorbed(), [0, 1]);
+            assert!(seen.is_none_or(|early| early.len() <= 2));
         });
     }
 

@@ -143,6 +143,16 @@ fn openat(dir: c_int, path: &CStr, flags: c_int, mode: u32) -> Result<Fd, Errno>
     unsafe { call_retrying(libc::SYS_openat, args) }.map(|fd| Fd(fd as c_int))
 }
 
+/// Opens a file to append to, making it if need be (mode 0666 less the umask).
+pub fn append_to(path: &CStr) -> Result<Held, Errno> {
+    Held::adopt(openat(
+        libc::AT_FDCWD,
+        path,
+        libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT,
+        0o666,
+    )?)
+}
+
 /// A new file in `dir` that has no name: it goes when the last mapping and descriptor do, be it
 /// by `exit`, a crash or the power switch. Mode 0600, close-on-exec.
 pub fn unlinked_in(dir: &CStr) -> Result<Held, Errno> {

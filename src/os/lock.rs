@@ -88,6 +88,11 @@ impl<T> Lock<T> {
         self.0.try_lock()
     }
 
+    /// The value, whoever holds the lock: for what may be looked at without it (an atomic).
+    pub fn as_ptr(&self) -> *mut T {
+        self.0.as_mut_ptr()
+    }
+
     /// Frees the lock in a child made by a fork that ran past our handlers (`_Fork`, the raw
     /// system call), where a thread that is gone may have held it.
     ///

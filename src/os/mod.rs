@@ -8,6 +8,7 @@
 //! - What can fail returns `Result<_, Errno>`; nothing is printed but by `report`.
 
 pub mod clock;
+pub mod cxx;
 pub mod env;
 pub mod errno;
 pub mod exit;
@@ -22,7 +23,10 @@ pub mod next;
 pub mod numa;
 pub mod report;
 pub mod space;
+pub mod stdio;
 mod sys;
+#[cfg(test)]
+pub mod testing;
 pub mod thread;
 
 pub use errno::Errno;

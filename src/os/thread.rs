@@ -20,6 +20,16 @@ impl Key {
         }
     }
 
+    /// The number, for a cell that holds one.
+    pub fn into_raw(self) -> u32 {
+        self.0
+    }
+
+    /// A key from its number.
+    pub fn from_raw(raw: u32) -> Key {
+        Key(raw)
+    }
+
     /// Sets the calling thread's value; the destructor runs for one that is not null. For keys
     /// past the 32nd glibc callocs here: the caller must be ready to be re-entered.
     pub fn set(self, value: *mut c_void) -> Result<(), Errno> {

@@ -39,7 +39,9 @@ pub enum Backing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum View {
     Shared,
-    /// Since a fork: private, copy on write, over a file that children may be reading.
+    /// Since a fork: private, copy on write, over a file that children may be reading. What was
+    /// not committed at the freeze is a hole of the file and must stay unused: on a full tmpfs
+    /// even reading it is a SIGBUS.
     Frozen,
 }
 
@@ -56,7 +58,8 @@ pub enum Contents {
 pub enum Released {
     /// Given back. Commit it before its next use; it reads as zero then.
     Zeroed,
-    /// Private copies were given back; contents are unknown, and it may be used without `commit`.
+    /// Private copies were given back; contents are unknown, and it may be used without `commit`,
+    /// the frozen file still having its space.
     Stale,
     /// Nothing was given back; contents are as before, and it may be used without `commit`.
     Kept,
@@ -174,6 +177,9 @@ impl Backing {
     /// as runs of neighbours allow, empty or not. An error leaves the range shared and usable in
     /// the parent, and absent in the child.
     ///
+    /// Once `lost` is not 0, give it segment by segment: a call that meets an older file copies
+    /// all of its range.
+    ///
     /// # Safety
     /// The caller owns the range; it is mapped by this backing, `View::Shared`.
     pub unsafe fn freeze(&self, addr: Addr, off: Bytes, len: Bytes) -> Result<Frozen, Errno> {
@@ -184,9 +190,12 @@ impl Backing {
         }
     }
 
-    /// Makes an empty frozen range shared and committed again. An error leaves it frozen and
-    /// usable. In a child, what it inherited may be thawed at once (its file is its own); in a
-    /// process that forked, only when all children since the freeze are gone.
+    /// Makes an empty frozen range shared again. `Zero`: as after `map`, to be committed before
+    /// use. `Unknown`: its space could not be given back, so it may be used without. After an
+    /// error nothing may be put in it; thawing may be tried again.
+    ///
+    /// In a child, what it inherited may be thawed at once (its file is its own); in a process
+    /// that forked, only when all children since the freeze are gone.
     ///
     /// # Safety
     /// The caller owns the range, gives up its contents, and no other process reads them.
@@ -206,8 +215,16 @@ impl Backing {
     }
 
     /// In the child, after a fork: the parent's file is forgotten (its descriptor is closed if it
-    /// still is ours), and the next `map`, `commit` or `thaw` opens a new one in the same place.
+    /// still is ours), and the next `map` or `thaw` opens a new one in the same place. What was
+    /// `Shared` and not frozen is a hole in the child, to be mapped before use.
     pub fn after_fork_child(&self) {
+        if let Backing::File(file) = self {
+            file.after_fork_child();
+        }
+    }
+
+    /// Closes what was opened for the tier; nothing of it is mapped any more.
+    pub fn close(&self) {
         if let Backing::File(file) = self {
             file.after_fork_child();
         }

@@ -1,0 +1,665 @@
+//! A lane: the part of the window that belongs to one tier, and the runs of slices in it.
+//!
+//! Invariants, all under the lane's lock:
+//! - a slice is *free* (no slab holds it) or held; a *backed* slice is charged to the tier's
+//!   account, any other is not: `charged = backed slices`, so the limit is exact;
+//! - a mapped segment with a free slice stands in the list of its longest free run; a frozen
+//!   or inherited one in none (new blocks there would land in DRAM);
+//! - a segment's used bit is clear iff it is unmapped, or mapped and wholly free.
+//!
+//! The tier's file offset keeps step with the address, so that a whole lane is one mapping.
+
+use super::bits::find_clear_run;
+use super::segment::{NONE, Segment, SliceMask, State, find_run, longest_run, run_mask, runs};
+use super::window::WINDOW;
+use crate::base::config::Thp;
+use crate::base::{
+    Addr, Bytes, Millis, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId,
+};
+use crate::os::Errno;
+use crate::os::lock::{Guard, Lock};
+use crate::os::map::{self, Access};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::tier::{Account, Backing, Released, View};
+
+const SLICES: u32 = SLICES_PER_SEGMENT as u32;
+
+/// How long freed slices keep their physical memory, hoping to be used again: a tenth of
+/// jemalloc's ten seconds. Zero would make a program that frees and allocates in turns pay the
+/// page faults each time (2 to 4 µs a page here).
+pub const PURGE_DELAY_MS: u64 = 1000;
+
+/// Slices given to a slab or a large block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    pub first: SliceId,
+    pub slices: usize,
+    /// The memory is known to read as zero.
+    pub zero: bool,
+}
+
+/// Why a lane has nothing to give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The tier's limit would be passed.
+    Limit,
+    /// No run of addresses is left in the lane.
+    Addresses,
+    /// The system said no.
+    System(Errno),
+    /// There is no such lane.
+    Closed,
+}
+
+/// The lane of one tier.
+pub struct Lane {
+    state: Lock<LaneState>,
+    account: Account,
+    fallbacks: AtomicU64,
+    /// Whether segments wait to be purged: a hint, so that asking takes no lock.
+    has_dirty: AtomicBool,
+}
+
+pub(super) struct LaneState {
+    pub(super) open: bool,
+    pub(super) backing: Backing,
+    tier: TierId,
+    pub(super) first: u32,
+    pub(super) count: u32,
+    /// One more than the highest segment ever mapped, counted from `first`.
+    pub(super) top: u32,
+    /// No segment below this one has its used bit clear.
+    hint: u32,
+    /// Heads of the lists by longest free run; index 0 is unused.
+    lists: [u32; SLICES_PER_SEGMENT + 1],
+    nonempty: u64,
+    dirty_head: u32,
+    dirty_tail: u32,
+    /// How many segments wait to be purged.
+    dirty: u32,
+}
+
+impl Lane {
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Lane {
+        Lane {
+            state: Lock::new(LaneState::CLOSED),
+            account: Account::new(None),
+            fallbacks: AtomicU64::new(0),
+            has_dirty: AtomicBool::new(false),
+        }
+    }
+
+    /// Puts the lane in force over `count` segments from `first`, both multiples of 64.
+    pub fn open(
+        &self,
+        tier: TierId,
+        backing: Backing,
+        first: SegmentId,
+        count: u32,
+        limit: Option<Bytes>,
+    ) {
+        let mut st = self.state.lock();
+        self.account.restart(limit);
+        st.open = true;
+        st.backing = backing;
+        st.tier = tier;
+        st.first = first.0;
+        st.count = count;
+    }
+
+    /// Takes the lane out of force: unmaps what it has and closes the backing. Nobody holds a
+    /// slice of it. The addresses wait for the next tier of this number.
+    pub fn close(&self, now: Millis) {
+        self.purge_all(now);
+        let mut st = self.state.lock();
+        if !st.open {
+            return;
+        }
+        for id in (st.first..st.first + st.top).map(SegmentId) {
+            // SAFETY: the lane's lock is held, and the record is not kept.
+            let seg = unsafe { WINDOW.segment(id) };
+            if !matches!(seg.state, State::Unmapped | State::Taken) {
+                // SAFETY: the segment is the lane's and nobody holds a slice of it.
+                if unsafe { map::unmap(WINDOW.segment_addr(id), SEGMENT) }.is_ok() {
+                    *seg = Segment::UNMAPPED;
+                    st.set_used(id, false);
+                } else {
+                    // Too many mappings to cut one more: it stays, and is never used again.
+                    *seg = Segment {
+                        state: State::Taken,
+                        ..Segment::UNMAPPED
+                    };
+                    st.set_used(id, true);
+                }
+            }
+        }
+        st.backing.close();
+        let (tier, first, count) = (st.tier, st.first, st.count);
+        *st = LaneState {
+            tier,
+            first,
+            count,
+            ..LaneState::CLOSED
+        };
+        self.account.restart(None);
+    }
+
+    /// The addresses a closed lane has, in segments; 0 for one that was never open.
+    pub fn closed_count(&self) -> Option<(SegmentId, u32)> {
+        let st = self.state.lock();
+        (!st.open && st.count != 0).then_some((SegmentId(st.first), st.count))
+    }
+
+    /// Advice on huge pages for DRAM mapped from now on.
+    pub fn set_thp(&self, thp: Thp) {
+        let mut st = self.state.lock();
+        if let Backing::Dram(_) = st.backing {
+            st.backing = Backing::Dram(thp);
+        }
+    }
+
+    /// Counts a request that this tier should have taken and did not.
+    pub fn count_fallback(&self) {
+        // Relaxed: a statistic.
+        self.fallbacks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn fallbacks(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.fallbacks.load(Ordering::Relaxed)
+    }
+
+    /// Whether the lane is in force.
+    pub fn is_open(&self) -> bool {
+        self.state.lock().open
+    }
+
+    /// Whether memory of ours, of any state, is mapped for this segment.
+    pub fn maps(&self, id: SegmentId) -> bool {
+        let st = self.state.lock();
+        // SAFETY: the lane's lock is held, and the record is not kept.
+        st.open
+            && st.has(id)
+            && !matches!(
+                unsafe { WINDOW.segment(id) }.state,
+                State::Unmapped | State::Taken
+            )
+    }
+
+    /// The segments that were ever mapped.
+    pub fn segments(&self) -> core::ops::Range<u32> {
+        let st = self.state.lock();
+        st.first..st.first + st.top
+    }
+
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Runs `f` with the lane's backing, for names and statistics.
+    pub fn with_backing<R>(&self, f: impl FnOnce(&Backing) -> R) -> Option<R> {
+        let st = self.state.lock();
+        st.open.then(|| f(&st.backing))
+    }
+
+    pub(super) fn lock(&self) -> Guard<'_, LaneState> {
+        self.state.lock()
+    }
+
+    /// Takes a run of `n` slices, charged and backed; `beyond` passes the limit if it must (DRAM
+    /// as the last resort).
+    pub fn alloc(&self, n: usize, beyond: bool, now: Millis) -> Result<Run, Refused> {
+        let mut st = self.state.lock();
+        if !st.open {
+            return Err(Refused::Closed);
+        }
+        match self.try_alloc(&mut st, n, beyond) {
+            // What others have freed and not yet purged is still charged, and its addresses may
+            // be what a large run lacks.
+            Err(Refused::Limit | Refused::Addresses) if st.dirty_head != NONE => {
+                self.purge_waiting(&mut st, now);
+                self.try_alloc(&mut st, n, beyond)
+            }
+            done => done,
+        }
+    }
+
+    fn try_alloc(&self, st: &mut LaneState, n: usize, beyond: bool) -> Result<Run, Refused> {
+        let run = if n <= SLICES_PER_SEGMENT {
+            self.alloc_within(st, n as u32, beyond)
+        } else {
+            self.alloc_spanning(st, n, beyond)
+        }?;
+        WINDOW.set_tier(run.first, n, Some(st.tier));
+        Ok(run)
+    }
+
+    fn alloc_within(&self, st: &mut LaneState, n: u32, beyond: bool) -> Result<Run, Refused> {
+        let id = match st.listed_with(n) {
+            Some(id) => id,
+            None => st.map_new(1)?,
+        };
+        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
+        let seg = unsafe { WINDOW.segment(id) };
+        let Some(at) = find_run(seg.free, seg.backed, n) else {
+            return Err(Refused::Addresses);
+        };
+        let zero = self.take(st, id, run_mask(at, n), beyond)?;
+        Ok(Run {
+            first: SliceId(id.first_slice().index() + at as usize),
+            slices: n as usize,
+            zero,
+        })
+    }
+
+    fn alloc_spanning(&self, st: &mut LaneState, n: usize, beyond: bool) -> Result<Run, Refused> {
+        let segments = n.div_ceil(SLICES_PER_SEGMENT);
+        let first = st.map_new(segments)?;
+        let mut zero = true;
+        for i in 0..segments {
+            let here = (n - i * SLICES_PER_SEGMENT).min(SLICES_PER_SEGMENT) as u32;
+            match self.take(st, SegmentId(first.0 + i as u32), run_mask(0, here), beyond) {
+                Ok(z) => zero &= z,
+                Err(e) => {
+                    // They stay charged as free and dirty until the next purge.
+                    for j in 0..i {
+                        st.give_back(SegmentId(first.0 + j as u32), u32::MAX, Millis(0));
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        Ok(Run {
+            first: first.first_slice(),
+            slices: n,
+            zero,
+        })
+    }
+
+    /// Makes `mask` of a mapped segment held: charges and commits what is not backed yet.
+    fn take(
+        &self,
+        st: &mut LaneState,
+        id: SegmentId,
+        mask: SliceMask,
+        beyond: bool,
+    ) -> Result<bool, Refused> {
+        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
+        let seg = unsafe { WINDOW.segment(id) };
+        debug_assert!(seg.state == State::Mapped && seg.free & mask == mask);
+        for (at, n) in runs(mask & !seg.backed) {
+            let len = SLICE.times(n as usize);
+            if beyond {
+                self.account.charge_beyond(len);
+            } else if !self.account.charge(len) {
+                return Err(Refused::Limit);
+            }
+            let addr = WINDOW.segment_addr(id).add(SLICE.times(at as usize));
+            // SAFETY: the slices are the lane's, mapped by its backing, and nobody holds them.
+            if let Err(e) = unsafe { st.backing.commit(addr, st.offset_of(addr), len) } {
+                self.account.uncharge(len);
+                return Err(Refused::System(e));
+            }
+            seg.backed |= run_mask(at, n);
+        }
+        let zero = seg.zero & mask == mask;
+        st.hold(id, mask);
+        Ok(zero)
+    }
+
+    /// Takes back `n` slices from `first`, which this lane gave out.
+    pub fn free(&self, first: SliceId, n: usize, now: Millis) {
+        WINDOW.set_tier(first, n, None);
+        let mut st = self.state.lock();
+        let mut at = first.index();
+        let end = at + n;
+        while at < end {
+            let slice = SliceId(at);
+            let here = (SLICES_PER_SEGMENT - slice.within_segment()).min(end - at);
+            let mask = run_mask(slice.within_segment() as u32, here as u32);
+            st.give_back(slice.segment(), mask, now);
+            at += here;
+        }
+        // Relaxed: a hint.
+        self.has_dirty.store(true, Ordering::Relaxed);
+    }
+
+    /// Grows a run of this lane from `n` to `more` slices where its neighbours are free.
+    pub fn extend(&self, first: SliceId, n: usize, more: usize) -> bool {
+        let mut st = self.state.lock();
+        let (from, to) = (first.index() + n, first.index() + more);
+        if to > (st.first + st.count) as usize * SLICES_PER_SEGMENT {
+            return false;
+        }
+        // First look, then take: nothing to undo when a neighbour is held.
+        let parts = || {
+            let mut at = from;
+            core::iter::from_fn(move || {
+                (at < to).then(|| {
+                    let s = SliceId(at);
+                    let here = (SLICES_PER_SEGMENT - s.within_segment()).min(to - at);
+                    at += here;
+                    (
+                        s.segment(),
+                        run_mask(s.within_segment() as u32, here as u32),
+                    )
+                })
+            })
+        };
+        for (id, mask) in parts() {
+            // SAFETY: the lane's lock is held, and the record is not kept.
+            let seg = unsafe { WINDOW.segment(id) };
+            let usable = match seg.state {
+                State::Mapped => seg.free & mask == mask,
+                State::Unmapped => st.map_at(id, 1).is_ok(),
+                _ => false,
+            };
+            if !usable {
+                return false;
+            }
+        }
+        for (id, mask) in parts() {
+            if self.take(&mut st, id, mask, false).is_err() {
+                // Give back what this call took: all parts before this one.
+                for (done, m) in parts().take_while(|(d, _)| *d != id) {
+                    st.give_back(done, m, Millis(0));
+                }
+                return false;
+            }
+        }
+        WINDOW.set_tier(SliceId(from), to - from, Some(st.tier));
+        true
+    }
+
+    pub fn has_dirty(&self) -> bool {
+        // Relaxed: a hint.
+        self.has_dirty.load(Ordering::Relaxed)
+    }
+
+    /// Gives physical memory back for slices freed more than the delay ago, at most `most`
+    /// segments of them (each a system call or a few). Says whether segments still wait.
+    pub fn purge(&self, now: Millis, delay_ms: u64, most: usize) -> bool {
+        let Some(mut st) = self.state.try_lock() else {
+            return true;
+        };
+        for _ in 0..most {
+            if !self.purge_one(&mut st, now, delay_ms) {
+                break;
+            }
+        }
+        let more = st.dirty_head != NONE;
+        // Relaxed: a hint.
+        self.has_dirty.store(more, Ordering::Relaxed);
+        more
+    }
+
+    /// Gives all of it back at once. Says whether there was anything.
+    pub fn purge_all(&self, now: Millis) -> bool {
+        let mut st = self.state.lock();
+        let some = st.dirty != 0;
+        self.purge_waiting(&mut st, now);
+        // Relaxed: a hint.
+        self.has_dirty.store(st.dirty != 0, Ordering::Relaxed);
+        some
+    }
+
+    /// Each segment once: a frozen one may have to wait on.
+    fn purge_waiting(&self, st: &mut LaneState, now: Millis) {
+        for _ in 0..st.dirty {
+            self.purge_one(st, now, 0);
+        }
+    }
+
+    fn purge_one(&self, st: &mut LaneState, now: Millis, delay_ms: u64) -> bool {
+        let id = st.dirty_head;
+        if id == NONE {
+            return false;
+        }
+        let id = SegmentId(id);
+        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
+        let seg = unsafe { WINDOW.segment(id) };
+        if now.since(Millis(seg.dirty_since)) < delay_ms {
+            return false;
+        }
+        st.dirty_head = seg.next_dirty;
+        if st.dirty_head == NONE {
+            st.dirty_tail = NONE;
+        }
+        seg.queued = false;
+        st.dirty -= 1;
+        if seg.state != State::Mapped {
+            self.purge_frozen(st, id, now);
+            return true;
+        }
+        for (at, n) in runs(seg.dirty()) {
+            let (len, addr) = (
+                SLICE.times(n as usize),
+                WINDOW.segment_addr(id).add(SLICE.times(at as usize)),
+            );
+            // SAFETY: the slices are the lane's and nobody holds them.
+            match unsafe {
+                st.backing
+                    .release(addr, st.offset_of(addr), len, View::Shared)
+            } {
+                Released::Zeroed => {
+                    self.account.uncharge(len);
+                    seg.backed &= !run_mask(at, n);
+                    seg.zero |= run_mask(at, n);
+                }
+                // It stays charged, for it still takes room.
+                Released::Stale | Released::Kept => {}
+            }
+        }
+        true
+    }
+}
+
+impl LaneState {
+    const CLOSED: LaneState = LaneState {
+        open: false,
+        backing: Backing::Dram(Thp::System),
+        tier: TierId(0),
+        first: 0,
+        count: 0,
+        top: 0,
+        hint: 0,
+        lists: [NONE; SLICES_PER_SEGMENT + 1],
+        nonempty: 0,
+        dirty_head: NONE,
+        dirty_tail: NONE,
+        dirty: 0,
+    };
+
+    pub(super) fn has(&self, id: SegmentId) -> bool {
+        id.0 >= self.first && id.0 - self.first < self.count
+    }
+
+    pub(super) fn offset_of(&self, addr: Addr) -> Bytes {
+        addr.offset_from(WINDOW.segment_addr(SegmentId(self.first)))
+    }
+
+    /// A listed segment with a run of `n` free slices: the tightest fit.
+    fn listed_with(&self, n: u32) -> Option<SegmentId> {
+        let fitting = self.nonempty & (u64::MAX << n);
+        if fitting == 0 {
+            return None;
+        }
+        let list = fitting.trailing_zeros() as usize;
+        self.lists
+            .get(list)
+            .copied()
+            .filter(|&id| id != NONE)
+            .map(SegmentId)
+    }
+
+    /// Makes `n` neighbouring unused segments mapped and listed.
+    fn map_new(&mut self, n: usize) -> Result<SegmentId, Refused> {
+        // Another mapping in our window is rare; each try marks at least one segment as taken.
+        for _ in 0..64 {
+            let first_word = self.first as usize / 64;
+            // SAFETY: the lane's lock is held, and the word is not kept.
+            let word = |i: usize| unsafe { *WINDOW.used_word(first_word + i) };
+            let from = self.hint as usize;
+            let Some(at) = find_clear_run(word, self.count as usize, n, from) else {
+                return Err(Refused::Addresses);
+            };
+            if n == 1 {
+                self.hint = at as u32;
+            }
+            let id = SegmentId(self.first + at as u32);
+            match self.map_at(id, n) {
+                Ok(()) => return Ok(id),
+                Err(Errno::EXIST) => continue,
+                Err(e) => return Err(Refused::System(e)),
+            }
+        }
+        Err(Refused::Addresses)
+    }
+
+    /// Maps those of `n` segments from `id` that are not mapped yet.
+    fn map_at(&mut self, id: SegmentId, n: usize) -> Result<(), Errno> {
+        let mut i = 0;
+        while i < n {
+            let here = SegmentId(id.0 + i as u32);
+            // SAFETY (each record below): the lane's lock is held, and no record is kept.
+            let unmapped = |i: usize| unsafe { WINDOW.segment(SegmentId(id.0 + i as u32)) }.state == State::Unmapped;
+            if !unmapped(i) {
+                i += 1;
+                continue;
+            }
+            let mut len = (i..n).take_while(|&j| unmapped(j)).count();
+            let addr = WINDOW.segment_addr(here);
+            let mut reserved = map::at_free(addr, SEGMENT.times(len), Access::None);
+            if reserved == Err(Errno::EXIST) && len > 1 {
+                // Something stands in the way: find out where, one segment at a time.
+                len = 1;
+                reserved = map::at_free(addr, SEGMENT, Access::None);
+            }
+            if reserved == Err(Errno::EXIST) {
+                // SAFETY: as above.
+                unsafe { WINDOW.segment(here) }.state = State::Taken;
+                self.set_used(here, true);
+            }
+            reserved?;
+            // SAFETY: the range was reserved just now, in a lane of this backing.
+            if let Err(e) = unsafe {
+                self.backing
+                    .map(addr, self.offset_of(addr), SEGMENT.times(len))
+            } {
+                // SAFETY: as above; nothing is in it.
+                let _ = unsafe { map::unmap(addr, SEGMENT.times(len)) };
+                return Err(e);
+            }
+            for j in 0..len {
+                let new = SegmentId(here.0 + j as u32);
+                // SAFETY: as above.
+                let seg = unsafe { WINDOW.segment(new) };
+                seg.state = State::Mapped;
+                seg.free = u32::MAX;
+                seg.backed = 0;
+                seg.zero = u32::MAX;
+                self.relist(new);
+                self.top = self.top.max(new.0 - self.first + 1);
+            }
+            i += len;
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, id: SegmentId, mask: SliceMask) {
+        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
+        let seg = unsafe { WINDOW.segment(id) };
+        seg.free &= !mask;
+        seg.zero &= !mask;
+        self.set_used(id, true);
+        self.relist(id);
+    }
+
+    fn give_back(&mut self, id: SegmentId, mask: SliceMask, now: Millis) {
+        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
+        let seg = unsafe { WINDOW.segment(id) };
+        debug_assert!(seg.free & mask == 0, "slices freed twice");
+        seg.free |= mask;
+        if seg.free == u32::MAX && seg.state == State::Mapped {
+            self.set_used(id, false);
+        }
+        // SAFETY: as above; the record before is not used again.
+        self.enqueue_dirty(id, now);
+        self.relist(id);
+    }
+
+    pub(super) fn enqueue_dirty(&mut self, id: SegmentId, now: Millis) {
+        // SAFETY: the lane's lock is held; each record is dropped before the next is taken.
+        let seg = unsafe { WINDOW.segment(id) };
+        if seg.queued {
+            return;
+        }
+        seg.queued = true;
+        self.dirty += 1;
+        seg.dirty_since = now.0;
+        seg.next_dirty = NONE;
+        if self.dirty_tail == NONE {
+            self.dirty_head = id.0;
+        } else {
+            // SAFETY: as above; the tail is another segment, since `id` was not queued.
+            unsafe { WINDOW.segment(SegmentId(self.dirty_tail)) }.next_dirty = id.0;
+        }
+        self.dirty_tail = id.0;
+    }
+
+    /// Puts the segment in the list that its longest free run asks for, or in none.
+    pub(super) fn relist(&mut self, id: SegmentId) {
+        // SAFETY (each record below): the lane's lock is held; `next` and `prev` are other
+        // segments than `id`, and each record is dropped before another of the same is taken.
+        let seg = unsafe { WINDOW.segment(id) };
+        let want = if seg.state == State::Mapped {
+            longest_run(seg.free) as u8
+        } else {
+            0
+        };
+        let (have, next, prev) = (seg.listed, seg.next, seg.prev);
+        if want == have {
+            return;
+        }
+        if have != 0 {
+            if next != NONE {
+                unsafe { WINDOW.segment(SegmentId(next)) }.prev = prev;
+            }
+            if prev != NONE {
+                unsafe { WINDOW.segment(SegmentId(prev)) }.next = next;
+            } else if let Some(head) = self.lists.get_mut(have as usize) {
+                *head = next;
+                if next == NONE {
+                    self.nonempty &= !(1 << have);
+                }
+            }
+        }
+        let mut next = NONE;
+        if want != 0
+            && let Some(head) = self.lists.get_mut(want as usize)
+        {
+            next = core::mem::replace(head, id.0);
+            self.nonempty |= 1 << want;
+            if next != NONE {
+                unsafe { WINDOW.segment(SegmentId(next)) }.prev = id.0;
+            }
+        }
+        let seg = unsafe { WINDOW.segment(id) };
+        seg.listed = want;
+        seg.next = next;
+        seg.prev = NONE;
+    }
+
+    pub(super) fn set_used(&mut self, id: SegmentId, used: bool) {
+        let bit = 1u64 << (id.0 % 64);
+        // SAFETY: the lane's lock is held, and the word is not kept.
+        let word = unsafe { WINDOW.used_word(id.index() / 64) };
+        if used {
+            *word |= bit;
+        } else {
+            *word &= !bit;
+            self.hint = self.hint.min(id.0 - self.first);
+        }
+    }
+}

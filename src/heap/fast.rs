@@ -1,0 +1,127 @@
+//! The two fast paths. Each commits by a single store, so that a thread stopped anywhere in one
+//! (by a signal, by fork) leaves the heap whole; each does nothing but tell its caller to take
+//! the slow path when anything is unusual.
+
+use super::bin::Bin;
+use super::kind::KindId;
+use super::slab::{Place, Slab};
+use super::slot;
+use super::thread_heap::KindHeap;
+use crate::arena::WINDOW;
+use crate::base::{Addr, Bytes, CLASSES, DIRECT, MAX_CLASS, SizeClass};
+use crate::sync::Ordering;
+
+/// A block for `size` bytes of the default kind, or null: ask the slow path.
+#[inline(always)]
+pub fn malloc(size: usize) -> *mut u8 {
+    // SAFETY: the slot's heap is the thread's own or a placeholder, whose bins hand nothing out.
+    unsafe { pop(&raw mut (*slot::get()).heap, size) }
+}
+
+/// The same for any kind.
+#[inline(always)]
+pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
+    let th = slot::get();
+    // SAFETY: as above; the table and the heaps in it are the thread's own.
+    unsafe {
+        let Some(table) = (*th).kinds.as_ref() else {
+            return core::ptr::null_mut();
+        };
+        match table.get(kind.0 as usize) {
+            Some(&heap) if !heap.is_null() => pop(heap, size),
+            _ => core::ptr::null_mut(),
+        }
+    }
+}
+
+/// # Safety
+/// The caller owns the heap, or it is a placeholder's.
+#[inline(always)]
+unsafe fn pop(heap: *mut KindHeap, size: usize) -> *mut u8 {
+    // SAFETY: as promised; entries of the table are bins of this heap or the empty bin.
+    unsafe {
+        // Size 0 wraps to the largest index, and goes by the slow path, where it counts as 1.
+        let index = size.wrapping_sub(1) / 16;
+        if index < DIRECT {
+            return Bin::pop(
+                (&raw const (*heap).direct)
+                    .cast::<*mut Bin>()
+                    .add(index)
+                    .read(),
+            );
+        }
+        if size.wrapping_sub(1) >= MAX_CLASS.get() {
+            return core::ptr::null_mut();
+        }
+        let Some(class) = SizeClass::of(Bytes::new(size)) else {
+            return core::ptr::null_mut();
+        };
+        // Above 2 KiB classes are the same for both sides.
+        let side = if size >= (*heap).far_from { CLASSES } else { 0 };
+        let bin = (&raw mut (*heap).bins)
+            .cast::<Bin>()
+            .add(side + class.index());
+        if (*bin).word.is_null() {
+            return core::ptr::null_mut();
+        }
+        Bin::pop(bin)
+    }
+}
+
+/// What became of a free.
+pub enum Freed {
+    Done,
+    /// Freed, and a whole word of the slab is free now.
+    Settle(*mut Slab),
+    /// Nothing happened yet.
+    Miss,
+}
+
+/// Frees a block that lies in a slab of the calling thread's own.
+///
+/// # Safety
+/// The program gives up the block.
+#[inline(always)]
+pub unsafe fn free(addr: usize) -> Freed {
+    let Some(slice) = WINDOW.slice_of(Addr::new(addr)) else {
+        return Freed::Miss;
+    };
+    let slab = WINDOW.descriptor(slice).as_ptr().cast::<Slab>();
+    // SAFETY: the descriptor is a live one or the page of zeros, whose `local` is null, which no
+    // slot ever holds. Where `local` is this thread's heap the slab is this thread's.
+    unsafe {
+        // Relaxed: only this thread can have stored its own heap here (or another before it gave
+        // the heap up, which this thread acquired).
+        if (*slab).local.load(Ordering::Relaxed) != slot::get() {
+            return Freed::Miss;
+        }
+        let Place::Block(index) = (*slab).place(addr) else {
+            return Freed::Miss;
+        };
+        let word = Slab::word(slab, index / 64);
+        let bit = 1u64 << (index % 64);
+        // Relaxed: only the owner writes words.
+        let free = word.load(Ordering::Relaxed);
+        if free & bit != 0 {
+            return Freed::Miss;
+        }
+        word.store(free | bit, Ordering::Relaxed);
+        if free | bit == (*slab).unsettled.load(Ordering::Relaxed) {
+            return Freed::Settle(slab);
+        }
+        Freed::Done
+    }
+}
+
+/// The bytes that may be used at a pointer to a block; 0 for what is not ours.
+///
+/// # Safety
+/// The pointer is to a live block, or foreign.
+#[inline(always)]
+pub unsafe fn usable_size(addr: usize) -> usize {
+    match WINDOW.slice_of(Addr::new(addr)) {
+        // SAFETY: a live descriptor, or the page of zeros.
+        Some(slice) => unsafe { (*WINDOW.descriptor(slice).as_ptr().cast::<Slab>()).block },
+        None => 0,
+    }
+}

@@ -1,0 +1,27 @@
+//! Slabs, thread heaps, and the two fast paths. Everything that says which block.
+
+mod bin;
+pub mod fast;
+pub mod fault;
+pub mod kind;
+mod large;
+pub mod orphans;
+pub mod refill;
+pub mod release;
+mod remote;
+pub mod resize;
+pub mod scrub;
+pub mod slab;
+pub mod slot;
+pub mod thread_heap;
+pub mod tidy;
+pub mod walk;
+
+pub use kind::KindId;
+pub use large::LargeBlock;
+pub use thread_heap::{KindHeap, ThreadHeap};
+
+/// A large block of this kind; see `large::alloc`.
+pub fn alloc_large(kind: KindId, size: crate::base::Bytes) -> LargeBlock {
+    large::alloc(kind, size, crate::base::Bytes::new(1))
+}

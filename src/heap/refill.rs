@@ -1,0 +1,334 @@
+//! What a miss does: the next word, what others freed, the next slab, a new slab from the tier
+//! that the policy names.
+
+use super::bin::Bin;
+use super::kind::{KindId, kind};
+use super::orphans;
+use super::remote;
+use super::slab::{List, Slab, What};
+use super::thread_heap::{KindHeap, ThreadHeap};
+use super::{large, release};
+use crate::arena::{Refused, Run, WINDOW, freezes, is_frozen, lane, meta};
+use crate::base::{Addr, Bytes, SLICE, SizeClass, TierId};
+use crate::os::clock;
+use crate::os::report::{Warning, warn_once};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+
+/// A block of at least `size` bytes from one of the thread's heaps; null when no tier has room.
+///
+/// # Safety
+/// The caller owns `th`, of which `kh` is a heap, and is inside the gate.
+pub unsafe fn alloc(th: *mut ThreadHeap, kh: *mut KindHeap, size: Bytes) -> *mut u8 {
+    // SAFETY: as promised.
+    unsafe {
+        notice_threshold(kh);
+        let Some((side, class)) = (*kh).class_of(size) else {
+            return large::alloc(KindId((*kh).kind), size, Bytes::new(1)).addr;
+        };
+        let bin = KindHeap::bin(kh, side, class);
+        let block = take(th, bin);
+        if !block.is_null() {
+            KindHeap::point(kh, size, bin);
+        }
+        block
+    }
+}
+
+/// A block whose address is a multiple of `align`, a power of two.
+///
+/// # Safety
+/// As for [`alloc`].
+pub unsafe fn alloc_aligned(
+    th: *mut ThreadHeap,
+    kh: *mut KindHeap,
+    size: Bytes,
+    align: Bytes,
+) -> *mut u8 {
+    // SAFETY: as promised.
+    unsafe {
+        notice_threshold(kh);
+        let side = (*kh).side_of(size);
+        // A slab starts a slice, so blocks that are multiples of the alignment are aligned.
+        let unit = match (*kh).class_of(size) {
+            Some((_, class)) if class.block().get() % align.get() == 0 => {
+                return take(th, KindHeap::bin(kh, side, class));
+            }
+            Some((_, class)) => class.block(),
+            None => size,
+        };
+        if align <= SLICE
+            && let Some(class) = SizeClass::of_multiple(unit, align)
+        {
+            return take(th, KindHeap::bin(kh, side, class));
+        }
+        large::alloc(KindId((*kh).kind), size, align).addr
+    }
+}
+
+/// `auto` moves its threshold; a heap's table of bins follows at its next miss.
+unsafe fn notice_threshold(kh: *mut KindHeap) {
+    // SAFETY: the caller owns the heap.
+    unsafe {
+        if let Some(kind) = kind(KindId((*kh).kind))
+            && kind.epoch() != (*kh).epoch
+            && let Some(recipe) = kind.recipe()
+        {
+            KindHeap::set_threshold(kh, recipe.policy, kind.threshold(), kind.epoch());
+        }
+    }
+}
+
+/// A block of this bin's class.
+///
+/// # Safety
+/// The caller owns `th`, to which the bin belongs, and is inside the gate.
+pub unsafe fn take(th: *mut ThreadHeap, bin: *mut Bin) -> *mut u8 {
+    // SAFETY: as promised, all of it.
+    unsafe {
+        loop {
+            let block = Bin::pop(bin);
+            if !block.is_null() {
+                return block;
+            }
+            if Bin::advance(bin) && !rests((*bin).slab) {
+                continue;
+            }
+            if remote::drain(th) {
+                continue;
+            }
+            put_away(th, bin);
+            if next_available(th, bin) || orphans::adopt_slab(th, bin) || grow(th, bin) {
+                continue;
+            }
+            return core::ptr::null_mut();
+        }
+    }
+}
+
+/// Whether blocks of this slab should wait until the tier has no other room, because a fork froze
+/// its segment. The answer is remembered until the next freeze.
+unsafe fn rests(slab: *mut Slab) -> bool {
+    // SAFETY: the caller owns the slab.
+    unsafe {
+        let freezes = freezes();
+        if (*slab).seen_freezes == freezes {
+            return false;
+        }
+        let frozen = is_frozen(TierId((*slab).tier), (*slab).first_slice().segment());
+        if !frozen {
+            (*slab).seen_freezes = freezes;
+        }
+        frozen
+    }
+}
+
+/// Lets go of the bin's current slab and puts it where its next free will find it right.
+///
+/// # Safety
+/// The caller owns `th`, to which the bin belongs, and is inside the gate.
+pub unsafe fn put_away(th: *mut ThreadHeap, bin: *mut Bin) {
+    // SAFETY: as promised.
+    unsafe {
+        let slab = Bin::detach(bin);
+        if slab.is_null() {
+            return;
+        }
+        if Slab::find_word(slab, 0).is_none() {
+            // Relaxed: the owner's own field. Its next free takes the slow path and relists it.
+            (*slab)
+                .local
+                .store(core::ptr::null_mut(), Ordering::Relaxed);
+        } else if Slab::is_empty(slab) {
+            release::release_slab(slab);
+        } else {
+            file(bin, slab);
+        }
+        let _ = th;
+    }
+}
+
+/// Puts a slab with free blocks into the list it belongs to.
+///
+/// # Safety
+/// The caller owns bin and slab; the slab stands in no list.
+pub unsafe fn file(bin: *mut Bin, slab: *mut Slab) {
+    // SAFETY: as promised.
+    unsafe {
+        let list = if rests(slab) {
+            List::Frozen
+        } else {
+            List::Available
+        };
+        Bin::push(bin, slab, list);
+    }
+}
+
+unsafe fn next_available(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
+    // SAFETY: the caller owns the bin.
+    unsafe {
+        loop {
+            let slab = (*bin).available;
+            if slab.is_null() {
+                return false;
+            }
+            Bin::unlink(bin, slab);
+            if rests(slab) {
+                Bin::push(bin, slab, List::Frozen);
+                continue;
+            }
+            Bin::install(bin, slab, th);
+            return true;
+        }
+    }
+}
+
+unsafe fn use_frozen(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
+    // SAFETY: the caller owns the bin.
+    unsafe {
+        let slab = (*bin).frozen;
+        if slab.is_null() {
+            return false;
+        }
+        Bin::unlink(bin, slab);
+        // Until the next freeze it is used like any other.
+        (*slab).seen_freezes = freezes();
+        Bin::install(bin, slab, th);
+        true
+    }
+}
+
+/// A new slab for the bin, from the first tier in the policy's order that has room.
+unsafe fn grow(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
+    let Some(class) = SizeClass::from_index(unsafe { (*bin).class } as usize) else {
+        return false;
+    };
+    let slices = class.slab_slices();
+    // SAFETY: the caller owns the bin.
+    let (id, side) = unsafe { (KindId((*bin).kind), (*bin).side) };
+    let Some((kind, recipe)) = kind(id).and_then(|k| Some((k, k.recipe()?))) else {
+        return false;
+    };
+    let order = kind.place(recipe, side, SLICE.times(slices));
+    // Under a limit a tier may still have room for a smaller slab.
+    let least = class.block().get().div_ceil(SLICE.get());
+    let now = clock::now();
+    let mut refused = None;
+    for (position, index) in order.iter().enumerate() {
+        let falls_back = position >= order.fallback_from();
+        // SAFETY: the caller owns `th` and the bin. Blocks in frozen segments cost DRAM, but so
+        // does a fall back.
+        if falls_back && unsafe { use_frozen(th, bin) } {
+            return true;
+        }
+        let Some(&tier) = recipe.tiers.get(index) else {
+            continue;
+        };
+        let Some(lane) = lane(tier) else { continue };
+        let beyond = falls_back && tier == TierId::DRAM;
+        let run = lane.alloc(slices, beyond, now).or_else(|e| match e {
+            Refused::Limit | Refused::System(_) if least < slices => lane.alloc(least, beyond, now),
+            e => Err(e),
+        });
+        match run {
+            Ok(run) => {
+                if falls_back && let Some(wanted) = recipe.tiers.get(order.wanted()) {
+                    fell_back(*wanted, refused);
+                }
+                // SAFETY: as above; the run is fresh.
+                return unsafe { add_slab(th, bin, class, tier, run) };
+            }
+            Err(e) => refused = refused.or(Some(e)),
+        }
+    }
+    // SAFETY: as above.
+    if unsafe { use_frozen(th, bin) } {
+        return true;
+    }
+    if recipe.strict
+        && let Some(wanted) = recipe.tiers.get(order.wanted())
+    {
+        lane(*wanted).inspect(|l| l.count_fallback());
+    }
+    false
+}
+
+/// Counts a request that another tier than the wanted one took.
+pub fn fell_back(wanted: TierId, why: Option<Refused>) {
+    if let Some(lane) = lane(wanted) {
+        lane.count_fallback();
+        warn_slow(wanted, why);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn warn_slow(wanted: TierId, why: Option<Refused>) {
+    let name = |f: &mut core::fmt::Formatter<'_>| match lane(wanted) {
+        Some(lane) => lane
+            .with_backing(|b| write!(f, "{}", b.name()))
+            .unwrap_or(Ok(())),
+        None => Ok(()),
+    };
+    let name = core::fmt::from_fn(name);
+    match why {
+        Some(Refused::System(e)) => warn_once(
+            Warning::TierFull,
+            format_args!("tier {name} has no room ({e}); other tiers take its place"),
+        ),
+        _ => warn_once(
+            Warning::TierFull,
+            format_args!("tier {name} has reached its limit; other tiers take its place"),
+        ),
+    }
+}
+
+unsafe fn add_slab(
+    th: *mut ThreadHeap,
+    bin: *mut Bin,
+    class: SizeClass,
+    tier: TierId,
+    run: Run,
+) -> bool {
+    let give_back = |run: Run| {
+        if let Some(lane) = lane(tier) {
+            lane.free(run.first, run.slices, clock::now());
+        }
+        false
+    };
+    let Some(descriptor) = meta::alloc(Slab::descriptor_len(class)) else {
+        return give_back(run);
+    };
+    let slab = descriptor.as_ptr().cast::<Slab>();
+    let block = class.block();
+    let blocks = run.slices * SLICE.get() / block.get();
+    // SAFETY: fresh metadata of the right size; the caller owns the bin.
+    unsafe {
+        slab.write(Slab {
+            local: AtomicPtr::new(th),
+            base: WINDOW.slice_addr(run.first).get(),
+            magic: Slab::magic_for(block.get()),
+            unsettled: AtomicU64::new(u64::MAX),
+            block: block.get(),
+            bin,
+            owner: AtomicPtr::new(th),
+            kind: (*bin).kind,
+            class: class.index() as u8,
+            what: What::Blocks,
+            tier: tier.0,
+            list: List::None,
+            slices: run.slices as u32,
+            blocks: blocks as u32,
+            seen_freezes: freezes(),
+            first: run.first.index(),
+            next: core::ptr::null_mut(),
+            prev: core::ptr::null_mut(),
+        });
+        for i in 0..(*slab).words() {
+            // Relaxed: published with the page map's entry.
+            Slab::word(slab, i).store(u64::MAX, Ordering::Relaxed);
+        }
+        WINDOW.set_descriptor(run.first, run.slices, Some(Addr::of(slab)));
+        Bin::install(bin, slab, th);
+    }
+    true
+}

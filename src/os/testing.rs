@@ -1,0 +1,235 @@
+//! What tests need of the system: children, closed descriptors, limits, small disks.
+
+use std::borrow::ToOwned;
+use std::ffi::CString;
+use std::format;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// How a child ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    Exit(i32),
+    Signal(i32),
+}
+
+#[derive(Clone, Copy)]
+pub enum How {
+    /// With the handlers of `pthread_atfork`.
+    Fork,
+    /// The bare system call.
+    Raw,
+}
+
+/// A child that runs `body` and exits with 0 if it returned true. A panic in it is a SIGABRT.
+pub struct Child(libc::pid_t);
+
+impl Child {
+    pub fn start(how: How, body: impl FnOnce() -> bool) -> Child {
+        // SAFETY: the child runs `body` and never returns from here.
+        let pid = unsafe {
+            match how {
+                How::Fork => libc::fork(),
+                How::Raw => libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32,
+            }
+        };
+        assert!(pid >= 0, "fork failed");
+        if pid == 0 {
+            let code = if body() { 0 } else { 1 };
+            // SAFETY: _exit runs no handlers of the parent's.
+            unsafe { libc::_exit(code) };
+        }
+        Child(pid)
+    }
+
+    pub fn kill(&self) {
+        // SAFETY: the process is this test's child and not waited for yet.
+        assert_eq!(unsafe { libc::kill(self.0, libc::SIGKILL) }, 0);
+    }
+
+    pub fn end(self) -> Ended {
+        let mut status = 0;
+        // SAFETY: the kernel writes the status.
+        let got = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+        assert_eq!(got, self.0);
+        if libc::WIFSIGNALED(status) {
+            Ended::Signal(libc::WTERMSIG(status))
+        } else {
+            Ended::Exit(libc::WEXITSTATUS(status))
+        }
+    }
+}
+
+pub fn in_child(body: impl FnOnce() -> bool) -> Ended {
+    Child::start(How::Fork, body).end()
+}
+
+pub const SIGXFSZ: i32 = libc::SIGXFSZ;
+
+/// A pipe over which a test's processes wait for each other.
+pub struct Pipe([i32; 2]);
+
+impl Pipe {
+    pub fn new() -> Pipe {
+        let mut ends = [0; 2];
+        // SAFETY: the kernel writes two numbers.
+        assert_eq!(
+            unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) },
+            0
+        );
+        Pipe(ends)
+    }
+    pub fn send(&self) {
+        // SAFETY: one byte of a static is read.
+        assert_eq!(
+            unsafe { libc::write(self.0[1], b"x".as_ptr().cast(), 1) },
+            1
+        );
+    }
+    pub fn wait(&self) {
+        let mut byte = 0u8;
+        // SAFETY: one byte is written.
+        assert_eq!(
+            unsafe { libc::read(self.0[0], (&raw mut byte).cast(), 1) },
+            1
+        );
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        // SAFETY: the descriptors are this test's.
+        unsafe {
+            libc::close(self.0[0]);
+            libc::close(self.0[1]);
+        }
+    }
+}
+
+/// Puts another file under the number, as a program does that closes all and opens its own.
+pub fn replace_descriptor(fd: super::file::Fd, with: &std::fs::File) {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the number is given up on purpose.
+    assert_eq!(
+        unsafe { libc::dup2(with.as_raw_fd(), fd.number()) },
+        fd.number()
+    );
+}
+
+pub fn close_descriptor(fd: super::file::Fd) {
+    // SAFETY: the number is given up on purpose.
+    assert_eq!(unsafe { libc::close(fd.number()) }, 0);
+}
+
+/// Closes everything from 3 up.
+pub fn close_all() {
+    // SAFETY: in a child, whose descriptors nobody else uses.
+    assert_eq!(
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) },
+        0
+    );
+}
+
+pub fn limit_file_size(bytes: u64) {
+    set_limit(libc::RLIMIT_FSIZE as i32, bytes);
+}
+
+pub fn limit_descriptors(count: u64) {
+    set_limit(libc::RLIMIT_NOFILE as i32, count);
+}
+
+fn set_limit(resource: i32, value: u64) {
+    let limit = libc::rlimit64 {
+        rlim_cur: value,
+        rlim_max: libc::RLIM64_INFINITY,
+    };
+    // SAFETY: the kernel reads the struct.
+    unsafe {
+        let mut now: libc::rlimit64 = core::mem::zeroed();
+        libc::prlimit64(0, resource as _, core::ptr::null(), &raw mut now);
+        let limit = libc::rlimit64 {
+            rlim_max: now.rlim_max,
+            ..limit
+        };
+        assert_eq!(
+            libc::prlimit64(0, resource as _, &raw const limit, core::ptr::null_mut()),
+            0
+        );
+    }
+}
+
+/// All memory of this process stays locked.
+pub fn lock_all_memory() -> bool {
+    // SAFETY: no memory is changed.
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) == 0 }
+}
+
+pub fn become_nobody() {
+    // SAFETY: in a child.
+    unsafe {
+        assert_eq!(libc::setgroups(0, core::ptr::null()), 0);
+        assert_eq!(libc::setgid(65534), 0);
+        assert_eq!(libc::setuid(65534), 0);
+    }
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: no memory is touched.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Shows in the run's output, whatever the test runner captures.
+pub fn skipped(why: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let line = format!("SKIPPED {test}: {why}\n");
+    super::report::write_all(super::file::Fd::STDERR, line.as_bytes()).unwrap();
+}
+
+/// A file system of its own for one test, gone when dropped.
+pub struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    /// `None`, with a line in the run's output, where mounting is not allowed.
+    pub fn new(kind: &str, options: &str) -> Option<Mounted> {
+        let dir = tempfile::tempdir().unwrap();
+        let target = CString::new(dir.path().as_os_str().as_bytes()).unwrap();
+        let kind_c = CString::new(kind).unwrap();
+        let options = CString::new(options).unwrap();
+        // SAFETY: all arguments are terminated strings.
+        let mounted = unsafe {
+            libc::mount(
+                kind_c.as_ptr(),
+                target.as_ptr(),
+                kind_c.as_ptr(),
+                0,
+                options.as_ptr().cast(),
+            )
+        };
+        if mounted != 0 {
+            let why = std::io::Error::last_os_error();
+            skipped(&format!("mounting {kind} is not allowed here: {why}"));
+            return None;
+        }
+        Some(Mounted(dir))
+    }
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let target = CString::new(self.0.path().as_os_str().as_bytes()).unwrap();
+        // SAFETY: the argument is a terminated string. Detached: files of it may still be mapped.
+        unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+/// A directory's path as the tiers keep it: for ever.
+pub fn leaked(path: &Path) -> &'static core::ffi::CStr {
+    std::boxed::Box::leak(
+        CString::new(path.as_os_str().as_bytes())
+            .unwrap()
+            .into_boxed_c_str(),
+    )
+}

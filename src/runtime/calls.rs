@@ -1,0 +1,311 @@
+//! The calls that users make, each as a fast path and the slow half it falls into.
+//!
+//! All of them may be called from any thread at any time, before the heap has started and after
+//! the thread's teardown. They leave errno alone but where they fail with ENOMEM.
+
+use super::configure::retry_environment;
+use super::threads::{ensure_kind, with_heap};
+use crate::arena::WINDOW;
+use crate::base::{Addr, Bytes, MAX_CLASS, TierId};
+use crate::heap::fast::{self, Freed};
+use crate::heap::resize::{self, Resized};
+use crate::heap::slab::Slab;
+use crate::heap::{KindId, ThreadHeap, alloc_large, orphans, refill, release, tidy};
+use crate::os::errno::{self, Errno};
+use crate::os::{clock, next};
+use crate::sync::{AtomicU64, Ordering};
+
+/// glibc's bound on a request: a difference of pointers into a block must fit `ptrdiff_t`.
+const MAX_REQUEST: usize = isize::MAX as usize;
+
+static FOREIGN: AtomicU64 = AtomicU64::new(0);
+
+/// Frees and reallocs of pointers that were not ours.
+pub fn foreign_frees() -> u64 {
+    // Relaxed: a statistic.
+    FOREIGN.load(Ordering::Relaxed)
+}
+
+fn no_memory() -> *mut u8 {
+    errno::set(Errno::NOMEM);
+    core::ptr::null_mut()
+}
+
+/// A block of at least `size` bytes, 16-aligned; null with ENOMEM where there is none. Size 0
+/// gives a block of its own.
+#[inline(always)]
+pub fn malloc(size: usize) -> *mut u8 {
+    let block = fast::malloc(size);
+    if block.is_null() {
+        malloc_slow(size)
+    } else {
+        block
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn malloc_slow(size: usize) -> *mut u8 {
+    malloc_kind_slow(KindId::DEFAULT, size)
+}
+
+/// The same in a kind.
+#[inline(always)]
+pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
+    if kind == KindId::DEFAULT {
+        return malloc(size);
+    }
+    let block = fast::malloc_kind(kind, size);
+    if block.is_null() {
+        malloc_kind_slow(kind, size)
+    } else {
+        block
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn malloc_kind_slow(kind: KindId, size: usize) -> *mut u8 {
+    if size > MAX_REQUEST {
+        return no_memory();
+    }
+    let block = with_heap(|th| {
+        retry_environment();
+        // SAFETY: `with_heap` gives a heap of this thread's, inside the gate.
+        unsafe {
+            if !ensure_kind(th, kind) {
+                return core::ptr::null_mut();
+            }
+            let Some(heap) = orphans::kind_heap(th, kind.0) else {
+                return core::ptr::null_mut();
+            };
+            tidy::tidy(th, clock::now());
+            refill::alloc(th, heap, Bytes::new(size))
+        }
+    });
+    block.filter(|b| !b.is_null()).unwrap_or_else(no_memory)
+}
+
+/// A block of `count` times `size` zero bytes; null with ENOMEM where that overflows.
+#[inline(always)]
+pub fn calloc_kind(kind: KindId, count: usize, size: usize) -> *mut u8 {
+    let Some(len) = count.checked_mul(size) else {
+        return no_memory();
+    };
+    if len > MAX_CLASS.get() {
+        return calloc_large_slow(kind, len);
+    }
+    let block = malloc_kind(kind, len);
+    if !block.is_null() {
+        // SAFETY: a block of at least `len` bytes, just handed out.
+        unsafe { core::ptr::write_bytes(block, 0, len) };
+    }
+    block
+}
+
+#[cold]
+#[inline(never)]
+fn calloc_large_slow(kind: KindId, len: usize) -> *mut u8 {
+    if len > MAX_REQUEST {
+        return no_memory();
+    }
+    let block = with_heap(|th| {
+        retry_environment();
+        // SAFETY: as in `malloc_kind_slow`.
+        unsafe { tidy::tidy(th, clock::now()) };
+        alloc_large(kind, Bytes::new(len))
+    });
+    match block {
+        Some(block) if !block.addr.is_null() => {
+            if !block.zero {
+                // SAFETY: as in `calloc_kind`.
+                unsafe { core::ptr::write_bytes(block.addr, 0, len) };
+            }
+            block.addr
+        }
+        _ => no_memory(),
+    }
+}
+
+/// A block whose address is a multiple of `align`, a power of two; errno is ENOMEM where there is
+/// none.
+#[inline]
+pub fn aligned_kind(kind: KindId, align: usize, size: usize) -> *mut u8 {
+    debug_assert!(align.is_power_of_two());
+    // Blocks of up to 1 KiB whose size is a multiple of the alignment are aligned: their classes
+    // are multiples of 16, and slabs start slices.
+    if align <= 16 {
+        return malloc_kind(kind, size);
+    }
+    aligned_slow(kind, align, size)
+}
+
+#[cold]
+#[inline(never)]
+fn aligned_slow(kind: KindId, align: usize, size: usize) -> *mut u8 {
+    if size > MAX_REQUEST || align > MAX_REQUEST {
+        return no_memory();
+    }
+    let block = with_heap(|th| {
+        retry_environment();
+        // SAFETY: as in `malloc_kind_slow`.
+        unsafe {
+            if !ensure_kind(th, kind) {
+                return core::ptr::null_mut();
+            }
+            let Some(heap) = orphans::kind_heap(th, kind.0) else {
+                return core::ptr::null_mut();
+            };
+            tidy::tidy(th, clock::now());
+            refill::alloc_aligned(th, heap, Bytes::new(size), Bytes::new(align))
+        }
+    });
+    block.filter(|b| !b.is_null()).unwrap_or_else(no_memory)
+}
+
+/// Frees a block of any kind. Null is nothing; a pointer that is not ours goes to the next `free`
+/// in link order, or is counted and left alone.
+///
+/// # Safety
+/// The pointer is null, or a live block that nobody uses any more. Double frees, frees of
+/// interior pointers and of memory that was never handed out are detected and end the process
+/// with a message (`abort=0`: are counted).
+#[inline(always)]
+pub unsafe fn free(block: *mut u8) {
+    // SAFETY: the caller's promise.
+    match unsafe { fast::free(block as usize) } {
+        Freed::Done => {}
+        Freed::Settle(slab) => settle_slow(slab),
+        // SAFETY: the caller's promise.
+        Freed::Miss => unsafe { free_slow(block) },
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn settle_slow(slab: *mut Slab) {
+    // SAFETY: the fast path found the slab to be this thread's, and a thread that owns slabs has
+    // a heap.
+    with_heap(|th| unsafe {
+        release::settle(slab);
+        tidy::tidy(th, clock::now());
+    });
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn free_slow(block: *mut u8) {
+    if block.is_null() {
+        return;
+    }
+    let addr = Addr::of(block);
+    if WINDOW.slice_of(addr).is_some() {
+        // SAFETY: `with_heap` gives a heap of this thread's, inside the gate; the rest is the
+        // caller's promise.
+        let ours = with_heap(|th| unsafe {
+            let ours = release::free(th, addr);
+            tidy::tidy(th, clock::now());
+            ours
+        });
+        if ours != Some(false) {
+            return;
+        }
+    }
+    // Relaxed: a statistic.
+    FOREIGN.fetch_add(1, Ordering::Relaxed);
+    if let Some(free) = next::free(None) {
+        // SAFETY: not ours, so whoever made it is the next in line.
+        unsafe { free(block.cast()) };
+    }
+}
+
+/// What `realloc` of a live block gives; see [`realloc`].
+///
+/// # Safety
+/// As for [`free`].
+#[inline]
+pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { realloc_kind(block, size, None) }
+}
+
+/// Makes a block hold `size` bytes, in its own kind or moved to `kind`; its contents up to the
+/// smaller of both sizes stay. Null with ENOMEM where there is no memory: the block stays as it is.
+///
+/// # Safety
+/// As for [`free`]; not null. `size` 0 makes the smallest block.
+pub unsafe fn realloc_kind(block: *mut u8, size: usize, kind: Option<KindId>) -> *mut u8 {
+    if size > MAX_REQUEST {
+        return no_memory();
+    }
+    let addr = Addr::of(block);
+    // SAFETY: `with_heap` gives a heap of this thread's, inside the gate; the rest is the
+    // caller's promise.
+    let resized = with_heap(|th: *mut ThreadHeap| unsafe {
+        tidy::tidy(th, clock::now());
+        resize::realloc(th, addr, Bytes::new(size), kind, |id| ensure_kind(th, id))
+    });
+    match resized {
+        Some(Resized::At(at)) => at,
+        Some(Resized::Foreign) => {
+            // Relaxed: a statistic.
+            FOREIGN.fetch_add(1, Ordering::Relaxed);
+            match next::realloc(None) {
+                // SAFETY: not ours, so whoever made it is the next in line.
+                Some(realloc) => unsafe { realloc(block.cast(), size).cast() },
+                None => no_memory(),
+            }
+        }
+        Some(Resized::NoMemory | Resized::Refused) | None => no_memory(),
+    }
+}
+
+/// The bytes that may be used at a live block; 0 for null and for what is nobody's.
+///
+/// # Safety
+/// The pointer is null, or a live block (of ours or of the next allocator in line).
+#[inline(always)]
+pub unsafe fn usable_size(block: *mut u8) -> usize {
+    // SAFETY: the caller's promise.
+    match unsafe { fast::usable_size(block as usize) } {
+        0 => foreign_usable_size_slow(block),
+        size => size,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn foreign_usable_size_slow(block: *mut u8) -> usize {
+    if block.is_null() {
+        return 0;
+    }
+    match next::usable_size(None) {
+        // SAFETY: not ours, so whoever made it is the next in line.
+        Some(usable_size) => unsafe { usable_size(block.cast()) },
+        None => 0,
+    }
+}
+
+/// The tier that holds the memory at `addr` now, whether of a block's start or middle; `None`
+/// where nothing of ours is.
+#[inline]
+pub fn tier_of(addr: *const u8) -> Option<TierId> {
+    WINDOW
+        .slice_of(Addr::of(addr))
+        .and_then(|slice| WINDOW.tier(slice))
+}
+
+/// The kind that the live block at `addr` belongs to; `None` for what is not ours.
+pub fn kind_of(addr: *const u8) -> Option<KindId> {
+    match release::find(Addr::of(addr)) {
+        // SAFETY: descriptors in the page map are live while a block of theirs is.
+        release::Found::Ours(slab) => Some(KindId(unsafe { (*slab).kind })),
+        _ => None,
+    }
+}
+
+/// Gives back to the system what can be spared at once. Says whether there was anything.
+pub fn trim() -> bool {
+    // SAFETY: `with_heap` gives a heap of this thread's, inside the gate.
+    with_heap(|th| unsafe { tidy::trim(th, clock::now()) }).unwrap_or(false)
+}

@@ -1,0 +1,189 @@
+//! The statistics as text and as JSON. No allocation: each line is made in a fixed buffer and
+//! handed to a writer, so that this works at exit and in a signal handler.
+
+use super::configure::kept;
+use super::stats::{self, TierStats};
+use crate::arena::{lane, meta};
+use crate::base::{Bytes, TierId};
+use crate::os::exit::process_id;
+use crate::os::file::{self, Held};
+use crate::os::report::Line;
+use core::ffi::CStr;
+use core::fmt::{self, Write};
+
+/// Long enough for a line with a path of 4,096 bytes, each written as an escape.
+const LINE: usize = 17 << 10;
+
+/// Opens the file that the report is appended to.
+pub fn open_file(path: &[u8]) -> Option<Held> {
+    let len = Bytes::new(path.len() + 1);
+    let memory = meta::alloc(len)?;
+    // SAFETY: fresh zeroed metadata of that size, given back below.
+    let opened = unsafe {
+        core::ptr::copy_nonoverlapping(path.as_ptr(), memory.as_ptr(), path.len());
+        let name = core::slice::from_raw_parts(memory.as_ptr(), path.len() + 1);
+        CStr::from_bytes_with_nul(name)
+            .ok()
+            .and_then(|name| file::append_to(name).ok())
+    };
+    // SAFETY: from `alloc` above, and the name is not used any more.
+    unsafe { meta::free(memory, len) };
+    opened
+}
+
+/// A tier's name as statistics give it.
+pub struct TierName(pub TierId);
+
+impl fmt::Display for TierName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        lane(self.0)
+            .and_then(|l| l.with_backing(|b| write!(f, "{}", b.name())))
+            .unwrap_or(Ok(()))
+    }
+}
+
+/// A text within a JSON string.
+struct Escaped<W>(W);
+
+impl<W: Write> Write for Escaped<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => write!(self.0, "\\{c}")?,
+                c if (c as u32) < 0x20 => write!(self.0, "\\u{:04x}", c as u32)?,
+                c => self.0.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn emit(write: &mut impl FnMut(&[u8]), args: fmt::Arguments<'_>) {
+    let mut line = Line::<1024>::new();
+    let _ = line.write_fmt(args);
+    write(line.bytes());
+}
+
+/// One line a tier, then the totals; `write` is called with a piece of it several times.
+pub fn text(mut write: impl FnMut(&[u8])) {
+    emit(
+        &mut write,
+        format_args!(
+            "tierheap {} pid {} policy {}\n{:>4} {:<24} {:>15} {:>15} {:>15} {:>15} {:>15} {:>10}\n",
+            env!("CARGO_PKG_VERSION"),
+            process_id(),
+            kept().policy.as_str(),
+            "tier",
+            "name",
+            "asked",
+            "held",
+            "resident",
+            "peak",
+            "limit",
+            "fallbacks",
+        ),
+    );
+    for id in stats::tiers() {
+        let Some(t) = stats::tier(id) else { continue };
+        emit(
+            &mut write,
+            format_args!(
+                "{:>4} {:<24} {:>15} {:>15} {:>15} {:>15} {:>15} {:>10}\n",
+                id.0 + 1,
+                TierName(id),
+                Maybe(t.asked),
+                t.held.get(),
+                t.resident.get(),
+                t.peak.get(),
+                Maybe(t.limit),
+                t.fallbacks,
+            ),
+        );
+    }
+    let t = stats::totals();
+    emit(
+        &mut write,
+        format_args!(
+            "fallbacks {} foreign frees {} warnings {} heap errors {} metadata {}\n",
+            t.fallbacks,
+            t.foreign_frees,
+            t.warnings,
+            t.faults,
+            t.metadata.get(),
+        ),
+    );
+}
+
+/// One line, one object; `write` is called with a piece of it several times.
+pub fn json(mut write: impl FnMut(&[u8])) {
+    emit(
+        &mut write,
+        format_args!(
+            "{{\"version\":\"{}\",\"pid\":{},\"policy\":\"{}\",\"tiers\":[",
+            env!("CARGO_PKG_VERSION"),
+            process_id(),
+            kept().policy.as_str(),
+        ),
+    );
+    for (i, (id, t)) in stats::tiers()
+        .filter_map(|id| Some((id, stats::tier(id)?)))
+        .enumerate()
+    {
+        json_tier(&mut write, i == 0, id, &t);
+    }
+    let t = stats::totals();
+    emit(
+        &mut write,
+        format_args!(
+            "],\"foreign_frees\":{},\"fallbacks\":{},\"warnings\":{},\"heap_errors\":{},\"metadata\":{}}}\n",
+            t.foreign_frees,
+            t.fallbacks,
+            t.warnings,
+            t.faults,
+            t.metadata.get(),
+        ),
+    );
+}
+
+fn json_tier(write: &mut impl FnMut(&[u8]), first: bool, id: TierId, t: &TierStats) {
+    let comma = if first { "" } else { "," };
+    emit(
+        write,
+        format_args!("{comma}{{\"tier\":{},\"name\":\"", id.0 + 1),
+    );
+    let mut name = Line::<LINE>::new();
+    let _ = write!(Escaped(&mut name), "{}", TierName(id));
+    write(name.bytes());
+    emit(
+        write,
+        format_args!(
+            "\",\"asked\":{},\"held\":{},\"resident\":{},\"peak\":{},\"limit\":{},\"fallbacks\":{}}}",
+            Null(t.asked),
+            t.held.get(),
+            t.resident.get(),
+            t.peak.get(),
+            Null(t.limit),
+            t.fallbacks,
+        ),
+    );
+}
+
+struct Maybe(Option<Bytes>);
+impl fmt::Display for Maybe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => bytes.get().fmt(f),
+            None => f.pad("-"),
+        }
+    }
+}
+
+struct Null(Option<Bytes>);
+impl fmt::Display for Null {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => bytes.get().fmt(f),
+            None => f.write_str("null"),
+        }
+    }
+}
