@@ -54,7 +54,7 @@ impl SizeClass {
             return None;
         };
         while (c as usize) < CLASSES {
-            if BLOCK_SIZES[c as usize] as usize % unit.get() == 0 {
+            if (BLOCK_SIZES[c as usize] as usize).is_multiple_of(unit.get()) {
                 return Some(SizeClass(c));
             }
             c += 1;
@@ -156,7 +156,7 @@ const _: () = {
         let blocks = SLAB_SLICES[c] as usize * SLICE.get() / BLOCK_SIZES[c] as usize;
         assert!(blocks <= 4096, "the largest bitmap is 64 words");
         if BLOCK_SIZES[c] > 2048 {
-            assert!(BLOCK_SIZES[c] % 256 == 0);
+            assert!(BLOCK_SIZES[c].is_multiple_of(256));
         }
         c += 1;
     }

@@ -145,4 +145,4 @@ const _: () = assert!(
     SLICES_PER_SEGMENT == 32,
     "a segment's slices are one u32 mask"
 );
-const _: () = assert!(SLICE.get().is_power_of_two() && SLICE.get() % PAGE.get() == 0);
+const _: () = assert!(SLICE.get().is_power_of_two() && SLICE.get().is_multiple_of(PAGE.get()));
