@@ -10,23 +10,21 @@ use crate::base::{Addr, Bytes, PAGE};
 use crate::os::map::{self, Access};
 use crate::os::{Errno, limits};
 
-#[derive(Clone, Copy)]
-struct Copy {
+/// Stands in the first page of a copy's mapping; the copy begins with the second. There is no
+/// other place for a list that may be long: each segment may be one entry.
+struct Header {
     place: Addr,
-    copy: Addr,
     len: Bytes,
+    next: Option<Addr>,
 }
 
 /// Between prepare and the parent's or child's handler of one fork.
 pub(super) struct Copies {
-    table: [Option<Copy>; Copies::MAX],
+    first: Option<Addr>,
 }
 
 impl Copies {
-    const MAX: usize = 64;
-    pub(super) const NONE: Copies = Copies {
-        table: [None; Copies::MAX],
-    };
+    pub(super) const NONE: Copies = Copies { first: None };
 
     /// Copies the range aside. ENOMEM when that would take more than half of the memory to be had:
     /// a child without its cold memory is better than a machine out of memory.
@@ -34,54 +32,62 @@ impl Copies {
     /// # Safety
     /// The caller owns the range, and it is readable.
     pub(super) unsafe fn take(&mut self, addr: Addr, len: Bytes) -> Result<(), Errno> {
-        let slot = self
-            .table
-            .iter_mut()
-            .find(|slot| slot.is_none())
-            .ok_or(Errno::NOMEM)?;
         if limits::available_ram().is_some_and(|available| len.get() > available.get() / 2) {
             return Err(Errno::NOMEM);
         }
-        let copy = map::anywhere(len, Access::ReadWrite)?;
-        let mut done = 0;
-        while done < len.get() {
-            let from = addr.add(Bytes::new(done)).as_ptr();
-            let to = copy.add(Bytes::new(done)).as_ptr();
-            // Pages of zeroes stay untouched, so that holes cost the copy nothing.
-            // SAFETY: both ranges are mapped for this page; other threads may write the first
-            // meanwhile, so it is read by volatile words and never through a reference.
-            unsafe {
-                for word in 0..PAGE.get() / 8 {
+        let whole = len.checked_add(PAGE).ok_or(Errno::NOMEM)?;
+        let header = map::anywhere(whole, Access::ReadWrite)?;
+        let copy = header.add(PAGE);
+        for page in (0..len.get()).step_by(PAGE.get()).map(Bytes::new) {
+            let (from, to) = (addr.add(page).as_ptr(), copy.add(page).as_ptr());
+            for word in 0..PAGE.get() / 8 {
+                // SAFETY: both ranges are mapped for this page. Other threads may write the first
+                // meanwhile, so it is read by volatile words and never through a reference.
+                unsafe {
                     let value = from.cast::<u64>().add(word).read_volatile();
+                    // Pages of zeroes stay untouched, so that holes cost the copy nothing.
                     if value != 0 {
                         to.cast::<u64>().add(word).write(value);
                     }
                 }
             }
-            done += PAGE.get();
         }
-        *slot = Some(Copy {
+        let entry = Header {
             place: addr,
-            copy,
             len,
-        });
+            next: self.first,
+        };
+        // SAFETY: the mapping was made above and is larger than a header, which a page aligns.
+        unsafe { header.as_ptr().cast::<Header>().write(entry) };
+        self.first = Some(header);
         Ok(())
+    }
+
+    fn pop(&mut self) -> Option<(Addr, Header)> {
+        let header = self.first?;
+        // SAFETY: `take` wrote a header there, and the mapping stands until it is popped.
+        let entry = unsafe { header.as_ptr().cast::<Header>().read() };
+        self.first = entry.next;
+        Some((header, entry))
     }
 
     /// In the parent: the child has its own by now.
     pub(super) fn drop_all(&mut self) {
-        for copy in self.table.iter_mut().filter_map(Option::take) {
-            // SAFETY: the copy was mapped by `take`, and nobody else knows it.
-            let _ = unsafe { map::unmap(copy.copy, copy.len) };
+        while let Some((header, entry)) = self.pop() {
+            // SAFETY: the mapping was made by `take`, and nobody else knows it.
+            let _ = unsafe { map::unmap(header, Bytes::new(PAGE.get() + entry.len.get())) };
         }
     }
 
     /// In the child: each copy goes where the parent's mapping is missing.
     pub(super) fn put_in_place(&mut self) {
-        for copy in self.table.iter_mut().filter_map(Option::take) {
-            // SAFETY: the place is the tier's own, and a hole in the child; the copy is known to
-            // nobody else.
-            let _ = unsafe { map::move_onto(copy.copy, copy.len, copy.place, copy.len) };
+        while let Some((header, entry)) = self.pop() {
+            // SAFETY: the place is the tier's own, and a hole in the child; the copy and its header
+            // are known to nobody else.
+            unsafe {
+                let _ = map::move_onto(header.add(PAGE), entry.len, entry.place, entry.len);
+                let _ = map::unmap(header, PAGE);
+            }
         }
     }
 }

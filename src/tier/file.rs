@@ -59,8 +59,9 @@ pub struct FileBacking {
     allocates: bool,
     thp: Thp,
     state: Lock<State>,
-    /// Some range may be mapped to another file than the current one (a lost descriptor, a
-    /// parent's file): set before the first `State` that it is true for, never cleared.
+    /// Some range may be mapped to another file than the current one, or to none in a child made
+    /// past our handlers: set before the first `State` that it is true for, and cleared only in a
+    /// child, where nothing is shared.
     mixed: AtomicBool,
     lost: AtomicU32,
     witness: Option<Witness>,
@@ -133,6 +134,11 @@ impl FileBacking {
             witness: Witness::new(),
             copies: Lock::new(Copies::NONE),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn current(&self) -> Option<Held> {
+        self.known(&mut self.state.lock())
     }
 
     pub fn medium(&self) -> Medium {
@@ -353,13 +359,8 @@ impl FileBacking {
         // this mode; the view is then made elsewhere first, where a refusal harms nobody, and
         // moved, which charges nothing more.
         if limits::overcommit() == Overcommit::Never {
-            let aside = map::file_private_anywhere(len, held.fd(), off)?;
-            // SAFETY: `aside` was made just now; the other range the caller owns, and its
-            // contents are the file's, so the same bytes stand there afterwards.
-            return unsafe { map::move_onto(aside, len, addr, len) }.inspect_err(|_| {
-                // SAFETY: nobody else knows `aside`.
-                let _ = unsafe { map::unmap(aside, len) };
-            });
+            // SAFETY: as the caller promises.
+            return unsafe { freeze_by_moving(addr, off, len, held) };
         }
         // SAFETY: the caller owns the range; the same bytes stand there afterwards.
         let frozen = unsafe { map::file_private(addr, len, held.fd(), off) };
@@ -387,18 +388,11 @@ impl FileBacking {
         let held = self.reaching(off, len)?;
         let contents = match space::punch(&held, off, len) {
             Ok(()) => Contents::Zero,
+            // Space that cannot be given back is there for the next use.
             Err(_) => Contents::Unknown,
         };
-        if self.allocates {
-            space::allocate(&held, off, len)?;
-        }
         // SAFETY: the caller owns the range and gives up its contents.
-        if let Err(error) = unsafe { self.map_shared(addr, off, len, &held) } {
-            // SAFETY: as above: the range is empty, and usable as a private view again.
-            let _ = unsafe { map::file_private(addr, len, held.fd(), off) };
-            let _ = space::punch(&held, off, len);
-            return Err(error);
-        }
+        unsafe { self.map_shared(addr, off, len, &held) }?;
         Ok(contents)
     }
 
@@ -406,12 +400,19 @@ impl FileBacking {
         self.copies.lock().drop_all();
     }
 
+    /// All that the child inherited is frozen, copied or missing, and nothing is shared: what it
+    /// maps from now on is of its own file.
     pub(super) fn after_fork_child(&self) {
         let mut state = self.state.lock();
         if let Some(held) = state.file {
             held.close();
         }
-        self.turn_to_new_file(&mut state);
+        *state = State {
+            file: None,
+            size: 0,
+        };
+        // Relaxed: the child has one thread yet.
+        self.mixed.store(false, Ordering::Relaxed);
         if let Some(witness) = &self.witness {
             witness.renew();
         }
@@ -451,6 +452,25 @@ impl FileBacking {
         }
         Ok(())
     }
+}
+
+/// Makes the private view elsewhere and moves it into place.
+///
+/// # Safety
+/// As `FileBacking::freeze_over`.
+pub(super) unsafe fn freeze_by_moving(
+    addr: Addr,
+    off: Bytes,
+    len: Bytes,
+    held: &Held,
+) -> Result<(), Errno> {
+    let aside = map::file_private_anywhere(len, held.fd(), off)?;
+    // SAFETY: `aside` was made just now; the other range the caller owns, and its contents are the
+    // file's, so the same bytes stand there afterwards.
+    unsafe { map::move_onto(aside, len, addr, len) }.inspect_err(|_| {
+        // SAFETY: nobody else knows `aside`.
+        let _ = unsafe { map::unmap(aside, len) };
+    })
 }
 
 /// Whether all of the range is mapped shared to this file. By inode number alone: /proc/self/maps

@@ -6,10 +6,11 @@
 //! The life of a range of a file tier, as the arena drives it:
 //!
 //! ```text
-//! reserved --map--> shared, no space --commit--> usable --release--> shared, no space
-//!                                                   |
-//!                              before fork: freeze  v
-//!      usable <--thaw (range empty, children gone)-- frozen: private, copy on write
+//! reserved --map--> shared, no space --commit--> shared, usable
+//!                     ^         ^--release--------'    |
+//!                     |                                | freeze, before a fork
+//!                     |                                v
+//!                     '--thaw (empty, children gone)-- frozen: private, copy on write
 //! ```
 
 mod account;
