@@ -1,0 +1,54 @@
+/* The library is loaded late, used by a thread, and closed; then the thread exits. A library that
+ * really leaves takes the code of its thread exit handler with it, and the exit jumps into nothing.
+ * Runs without preload; argument 1 is the library. */
+#include "check.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+static void *(*lib_malloc)(void *kind, size_t size);
+static void (*lib_free)(void *p);
+static sem_t allocated, closed;
+
+static void *thread(void *kept)
+{
+	void *p = lib_malloc(NULL, 1000);
+	CHECK(p);
+	fill(p, 1000, 1);
+	*(void **)kept = p;
+	sem_post(&allocated);
+	sem_wait(&closed);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc > 1);
+	sem_init(&allocated, 0, 0);
+	sem_init(&closed, 0, 0);
+	for (int round = 0; round < 5; round++) {
+		void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+		if (!library)
+			FAIL("%s", dlerror());
+		*(void **)&lib_malloc = dlsym(library, "tierheap_malloc");
+		*(void **)&lib_free = dlsym(library, "tierheap_free");
+		CHECK(lib_malloc && lib_free);
+		pthread_t t[4];
+		void *p[4];
+		for (int i = 0; i < 4; i++)
+			CHECK_EQ(pthread_create(&t[i], NULL, thread, &p[i]), 0);
+		for (int i = 0; i < 4; i++)
+			sem_wait(&allocated);
+		CHECK_EQ(dlclose(library), 0);
+		for (int i = 0; i < 4; i++)
+			sem_post(&closed);
+		for (int i = 0; i < 4; i++)
+			CHECK_EQ(pthread_join(t[i], NULL), 0);
+		/* Memory of a closed library that stays is still memory. */
+		for (int i = 0; i < 4; i++) {
+			CHECK_FILLED(p[i], 1000, 1);
+			lib_free(p[i]);
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,104 @@
+/* A profiler's or an interpreter's signal handler allocates while the interrupted thread is inside
+ * malloc. No lock may be held across such a re-entry, and no block given out twice. Statistics may be
+ * asked for from a handler at any moment. Argument 1: seconds; argument 2: "malloc" or "report", what the
+ * handler does. */
+#include "check.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+
+enum { KEPT = 64 };
+
+static __thread struct {
+	char *p;
+	size_t n;
+} kept[KEPT];
+static __thread uint64_t handler_seed = 3;
+static int handled;
+static int (*stats_print)(void (*)(void *, const char *, size_t), void *, const char *);
+
+static void ignore_text(void *opaque, const char *text, size_t n)
+{
+	(void)text;
+	*(size_t *)opaque += n;
+}
+
+static int handler_allocates;
+
+static void handler(int number)
+{
+	(void)number;
+	int saved = errno;
+	for (int k = 0; k < 8 && handler_allocates; k++) {
+		size_t i = rnd(&handler_seed) % KEPT;
+		if (kept[i].p)
+			CHECK_FILLED(kept[i].p, kept[i].n, i);
+		free(kept[i].p);
+		kept[i].n = rnd(&handler_seed) % 16 ? rnd(&handler_seed) % 600 + 1 : rnd(&handler_seed) % 100000 + 1;
+		kept[i].p = malloc(kept[i].n);
+		CHECK(kept[i].p);
+		fill(kept[i].p, kept[i].n, i);
+	}
+	int n = __atomic_add_fetch(&handled, 1, __ATOMIC_RELAXED);
+	if (stats_print && n % (handler_allocates ? 50 : 5) == 0) {
+		size_t written = 0;
+		CHECK_EQ(stats_print(ignore_text, &written, "text"), 0);
+		CHECK(written > 0);
+	}
+	errno = saved;
+}
+
+static double end;
+
+/* Until `end`, or for 20 ms as number 9. */
+static void *work(void *number)
+{
+	double until = (uintptr_t)number == 9 ? now() + 0.02 : end;
+	enum { SLOTS = 256 };
+	uint64_t seed = 11 + (uintptr_t)number;
+	char *p[SLOTS] = {0};
+	size_t n[SLOTS] = {0};
+	for (size_t step = 0; step % 64 || now() < until; step++) {
+		size_t i = rnd(&seed) % SLOTS;
+		if (p[i])
+			CHECK_FILLED(p[i], n[i], i);
+		free(p[i]);
+		n[i] = rnd(&seed) % 32 ? rnd(&seed) % 600 + 1 : rnd(&seed) % 100000 + 1;
+		p[i] = malloc(n[i]);
+		CHECK(p[i]);
+		fill(p[i], n[i], i);
+	}
+	for (int i = 0; i < SLOTS; i++)
+		free(p[i]);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc > 2);
+	handler_allocates = !strcmp(argv[2], "malloc");
+	end = now() + atof(argv[1]);
+	*(void **)&stats_print = library_symbol("tierheap_stats_print");
+	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+	CHECK_EQ(sigaction(SIGALRM, &action, NULL), 0);
+	struct itimerval often = {{0, 200}, {0, 200}};
+	pthread_t t[2];
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pthread_create(&t[i], NULL, work, (void *)(uintptr_t)i), 0);
+	CHECK_EQ(setitimer(ITIMER_REAL, &often, NULL), 0);
+	/* The timer interrupts mostly this thread; the others get theirs from here. */
+	while (now() < end) {
+		work((void *)9);
+		for (int k = 0; k < 20; k++) {
+			pthread_kill(t[k % 2], SIGALRM);
+			usleep(100);
+		}
+	}
+	struct itimerval never = {{0, 0}, {0, 0}};
+	setitimer(ITIMER_REAL, &never, NULL);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pthread_join(t[i], NULL), 0);
+	CHECK(handled > 100);
+	return 0;
+}
