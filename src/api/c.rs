@@ -81,6 +81,7 @@ pub struct tierheap_stats {
     pub size: usize,
     /// How many entries of `tier` are filled in.
     pub tiers: u32,
+    /// Not used.
     pub reserved: u32,
     /// Frees and reallocs of pointers that were not this heap's.
     pub foreign_frees: u64,
@@ -125,7 +126,7 @@ fn bad_kind() -> *mut c_void {
 /// gives a block of its own. NULL with ENOMEM where no tier of the kind has room, with EINVAL for
 /// a kind that does not exist.
 #[unsafe(no_mangle)]
-pub extern "C" fn tierheap_malloc(kind: *mut tierheap_kind, size: usize) -> *mut c_void {
+pub extern "C" fn tierheap_malloc(kind: *mut tierheap_kind_t, size: usize) -> *mut c_void {
     match kind_of_handle(kind) {
         Some(kind) => runtime::malloc_kind(kind, size).cast(),
         None => bad_kind(),
@@ -136,7 +137,7 @@ pub extern "C" fn tierheap_malloc(kind: *mut tierheap_kind, size: usize) -> *mut
 /// tierheap_malloc.
 #[unsafe(no_mangle)]
 pub extern "C" fn tierheap_calloc(
-    kind: *mut tierheap_kind,
+    kind: *mut tierheap_kind_t,
     count: usize,
     size: usize,
 ) -> *mut c_void {
@@ -152,10 +153,10 @@ pub extern "C" fn tierheap_calloc(
 /// block as it was.
 ///
 /// # Safety
-/// `ptr` is NULL or a live block, of this heap or of the next allocator in line.
+/// `ptr` must be NULL or a live block, of this heap or of the next allocator in link order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_realloc(
-    kind: *mut tierheap_kind,
+    kind: *mut tierheap_kind_t,
     ptr: *mut c_void,
     size: usize,
 ) -> *mut c_void {
@@ -179,7 +180,7 @@ pub unsafe extern "C" fn tierheap_realloc(
 /// two; else as tierheap_malloc. Any size will do.
 #[unsafe(no_mangle)]
 pub extern "C" fn tierheap_aligned_alloc(
-    kind: *mut tierheap_kind,
+    kind: *mut tierheap_kind_t,
     alignment: usize,
     size: usize,
 ) -> *mut c_void {
@@ -196,10 +197,10 @@ pub extern "C" fn tierheap_aligned_alloc(
 /// errno and, on an error, `*ptr` are left alone.
 ///
 /// # Safety
-/// `ptr` is NULL or may be written.
+/// `ptr` must be NULL or point to where the block's address can be stored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_posix_memalign(
-    kind: *mut tierheap_kind,
+    kind: *mut tierheap_kind_t,
     ptr: *mut *mut c_void,
     alignment: usize,
     size: usize,
@@ -222,8 +223,9 @@ pub unsafe extern "C" fn tierheap_posix_memalign(
 /// `free` in link order. Errno stays.
 ///
 /// # Safety
-/// `ptr` is NULL or a live block that nobody uses any more. A double free and a pointer into a
-/// block are detected and abort the program with a message (configuration `abort=0`: are counted).
+/// `ptr` must be NULL or a live block that nobody uses any more. A double free and a pointer into
+/// a block are detected and abort the program with a message (configuration `abort=0`: are
+/// counted).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_free(ptr: *mut c_void) {
     // SAFETY: the caller's promise.
@@ -234,7 +236,7 @@ pub unsafe extern "C" fn tierheap_free(ptr: *mut c_void) {
 /// that is not this heap's, what the next allocator says.
 ///
 /// # Safety
-/// `ptr` is NULL or a live block.
+/// `ptr` must be NULL or a live block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_usable_size(ptr: *const c_void) -> usize {
     // SAFETY: the caller's promise.
@@ -247,11 +249,11 @@ pub unsafe extern "C" fn tierheap_usable_size(ptr: *const c_void) -> usize {
 /// TIERHEAP_ETOOMANY, TIERHEAP_ENOMEM; `*kind` is then left alone.
 ///
 /// # Safety
-/// `spec` is NULL or a terminated string; `kind` is NULL or may be written.
+/// `spec` must be NULL or a string; `kind` must be NULL or point to where the kind can be stored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_kind_create(
     spec: *const c_char,
-    kind: *mut *mut tierheap_kind,
+    kind: *mut *mut tierheap_kind_t,
 ) -> c_int {
     if spec.is_null() || kind.is_null() {
         return TIERHEAP_EINVAL;
@@ -271,9 +273,9 @@ pub unsafe extern "C" fn tierheap_kind_create(
 /// is no kind, TIERHEAP_EBUSY for the three kinds that always exist.
 ///
 /// # Safety
-/// No thread uses the kind, or a block of it, any more.
+/// No thread may use the kind, or a block of it, any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tierheap_kind_destroy(kind: *mut tierheap_kind) -> c_int {
+pub unsafe extern "C" fn tierheap_kind_destroy(kind: *mut tierheap_kind_t) -> c_int {
     match kind_of_handle(kind).filter(|_| !kind.is_null()) {
         None => TIERHEAP_EINVAL,
         Some(id) if kinds::destroy(id) => TIERHEAP_OK,
@@ -283,13 +285,13 @@ pub unsafe extern "C" fn tierheap_kind_destroy(kind: *mut tierheap_kind) -> c_in
 
 /// The kind that malloc uses. Never NULL but where there is no memory at all.
 #[unsafe(no_mangle)]
-pub extern "C" fn tierheap_kind_default() -> *mut tierheap_kind {
+pub extern "C" fn tierheap_kind_default() -> *mut tierheap_kind_t {
     known(KindId::DEFAULT)
 }
 
 /// DRAM only.
 #[unsafe(no_mangle)]
-pub extern "C" fn tierheap_kind_dram() -> *mut tierheap_kind {
+pub extern "C" fn tierheap_kind_dram() -> *mut tierheap_kind_t {
     known(KindId::DRAM)
 }
 
@@ -304,13 +306,13 @@ fn known(id: KindId) -> *mut tierheap_kind {
 /// The configured cold tiers; without any, a memfd that is made at the first call. NULL where it
 /// cannot be had.
 #[unsafe(no_mangle)]
-pub extern "C" fn tierheap_kind_cold() -> *mut tierheap_kind {
+pub extern "C" fn tierheap_kind_cold() -> *mut tierheap_kind_t {
     kinds::cold().map_or(core::ptr::null_mut(), handle)
 }
 
 /// The kind of a live block; NULL for NULL and for what is not this heap's.
 #[unsafe(no_mangle)]
-pub extern "C" fn tierheap_kind_of(ptr: *const c_void) -> *mut tierheap_kind {
+pub extern "C" fn tierheap_kind_of(ptr: *const c_void) -> *mut tierheap_kind_t {
     runtime::kind_of(ptr.cast()).map_or(core::ptr::null_mut(), handle)
 }
 
@@ -351,7 +353,7 @@ pub extern "C" fn tierheap_advise(ptr: *mut c_void, size: usize, advice: c_int) 
 /// for a wrong word, TIERHEAP_ETIER where a tier cannot be had (the others are in force then).
 ///
 /// # Safety
-/// `text` is NULL or a terminated string.
+/// `text` must be NULL or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_configure(text: *const c_char) -> c_int {
     if text.is_null() {
@@ -369,7 +371,7 @@ pub unsafe extern "C" fn tierheap_configure(text: *const c_char) -> c_int {
 /// handlers.
 ///
 /// # Safety
-/// `out` is NULL or points to a struct whose `size` is set.
+/// `out` must be NULL or point to a structure whose `size` is set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_stats(out: *mut tierheap_stats) -> c_int {
     // SAFETY: the caller's promise.
@@ -415,7 +417,7 @@ fn name(id: TierId) -> [c_char; TIERHEAP_NAME_SIZE] {
 /// TIERHEAP_EINVAL for a NULL `write` or another format. Safe in signal handlers if `write` is.
 ///
 /// # Safety
-/// `format` is NULL ("text") or a terminated string.
+/// `format` must be NULL (for "text") or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tierheap_stats_print(
     write: Option<unsafe extern "C" fn(opaque: *mut c_void, text: *const c_char, len: usize)>,
