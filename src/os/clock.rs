@@ -28,3 +28,20 @@ pub(super) fn nanos() -> u64 {
     let (seconds, nanos) = read(libc::CLOCK_MONOTONIC);
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_goes_on_at_the_walls_pace() {
+        let (before, wall) = (now(), std::time::Instant::now());
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        let (passed, real) = (now().since(before), wall.elapsed().as_millis() as u64);
+        // A grain of up to 10 ms at either end.
+        assert!(
+            passed + 10 >= 60 && passed <= real + 10,
+            "{passed} of {real}"
+        );
+    }
+}

@@ -52,3 +52,50 @@ unsafe fn find_in(mut table: *const *const c_char, name: &[u8]) -> Lookup {
         table = unsafe { table.add(1) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(table: &[Option<&'static CStr>], name: &[u8]) -> Lookup {
+        let table: std::vec::Vec<*const c_char> = table
+            .iter()
+            .map(|entry| entry.map_or(core::ptr::null(), CStr::as_ptr))
+            .collect();
+        // SAFETY: the tables below end with null.
+        unsafe { find_in(table.as_ptr(), name) }
+    }
+
+    #[test]
+    fn names_are_whole_and_the_first_wins() {
+        let table = [
+            Some(c"TIERHEAPS=no"),
+            Some(c"TIERHEAP"),
+            Some(c"XTIERHEAP=no"),
+            Some(c"TIERHEAP=cold=memfd;dram=1G"),
+            Some(c"TIERHEAP=second"),
+            None,
+        ];
+        assert_eq!(
+            look(&table, b"TIERHEAP"),
+            Lookup::Value(b"cold=memfd;dram=1G")
+        );
+        assert_eq!(look(&table, b"TIER"), Lookup::Absent);
+        assert_eq!(look(&[Some(c"A="), None], b"A"), Lookup::Value(b""));
+        assert_eq!(look(&[None], b"A"), Lookup::Absent);
+        // SAFETY: null is what is asked about.
+        assert_eq!(
+            unsafe { find_in(core::ptr::null(), b"A") },
+            Lookup::TooEarly
+        );
+    }
+
+    #[test]
+    fn the_processs_own_environment_is_found() {
+        let Lookup::Value(path) = find(b"PATH") else {
+            panic!("PATH is not set");
+        };
+        assert_eq!(std::env::var_os("PATH").unwrap().as_encoded_bytes(), path);
+        assert_eq!(find(b"TIERHEAP_NO_SUCH_VARIABLE"), Lookup::Absent);
+    }
+}

@@ -19,6 +19,11 @@ pub struct Fd(c_int);
 impl Fd {
     pub const STDERR: Fd = Fd(2);
 
+    #[cfg(test)]
+    pub(super) const fn of_raw(number: c_int) -> Fd {
+        Fd(number)
+    }
+
     pub(super) const fn number(self) -> c_int {
         self.0
     }
@@ -298,4 +303,118 @@ pub fn absolute<'b>(path: &[u8], buf: &'b mut [u8]) -> Result<&'b CStr, Errno> {
     *buf.get_mut(end).ok_or(Errno::RANGE)? = 0;
     // A NUL inside the path fails here.
     CStr::from_bytes_with_nul(buf.get(..=end).unwrap_or(&[])).map_err(|_| Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::PAGE;
+    use crate::os::testing::{self, Ended, in_child, leaked};
+    use crate::os::{map, space};
+    use std::os::unix::ffi::OsStrExt;
+
+    fn is_close_on_exec(fd: Fd) -> bool {
+        // SAFETY: no memory is touched.
+        let flags = unsafe { libc::fcntl(fd.number(), libc::F_GETFD) };
+        flags >= 0 && flags & libc::FD_CLOEXEC != 0
+    }
+
+    #[test]
+    fn files_have_no_name_are_private_and_stay_out_of_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir_c = leaked(dir.path());
+        let made = [
+            unlinked_in(dir_c).unwrap(),
+            named_then_unlinked(dir_c).unwrap(),
+            memfd(Seals::Allowed).unwrap(),
+        ];
+        for held in made {
+            let status = held.fd().status().unwrap();
+            assert!(
+                status.st_nlink == 0 || status.st_mode & 0o777 == 0o777,
+                "a memfd is 0777"
+            );
+            if status.st_nlink == 0 && status.st_mode & 0o777 != 0o777 {
+                assert_eq!(status.st_mode & 0o777, 0o600);
+            }
+            assert!(is_close_on_exec(held.fd()));
+            assert!(held.fd().number() >= 128, "{:?}", held.fd());
+            assert!(held.still_mine());
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_ne!(made[0].identity(), made[1].identity());
+        made.iter().for_each(|held| held.close());
+        assert!(made.iter().all(|held| !held.still_mine()));
+    }
+
+    #[test]
+    fn the_number_is_raised_as_far_as_the_limit_allows() {
+        for (limit, at_least, below) in [
+            (2000, 1000, 2000),
+            (1000, 512, 1000),
+            (300, 128, 300),
+            (100, 3, 100),
+        ] {
+            let ended = in_child(|| {
+                testing::close_all();
+                testing::limit_descriptors(limit);
+                let held = memfd(Seals::Forbidden).unwrap();
+                (at_least..below).contains(&held.fd().number()) && is_close_on_exec(held.fd())
+            });
+            assert_eq!(ended, Ended::Exit(0), "limit {limit}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_descriptor_is_never_closed() {
+        let held = memfd(Seals::Forbidden).unwrap();
+        let foreign = tempfile::tempfile().unwrap();
+        testing::replace_descriptor(held.fd(), &foreign);
+        assert!(!held.still_mine());
+        held.close();
+        assert!(held.fd().status().is_ok(), "it still is the program's");
+        testing::close_descriptor(held.fd());
+    }
+
+    #[test]
+    fn a_seal_holds_off_until_the_last_writable_mapping_goes() {
+        let held = memfd(Seals::Allowed).unwrap();
+        space::set_size(&held, PAGE).unwrap();
+        let page = map::file_shared_anywhere(PAGE, held.fd(), crate::base::Bytes::ZERO).unwrap();
+        assert_eq!(seal_against_writing(&held), Err(Errno::BUSY));
+        // SAFETY: mapped above.
+        unsafe { map::unmap(page, PAGE).unwrap() };
+        assert_eq!(seal_against_writing(&held), Ok(()));
+        let unsealable = memfd(Seals::Forbidden).unwrap();
+        assert_eq!(seal_against_writing(&unsealable), Err(Errno::PERM));
+        held.close();
+        unsealable.close();
+    }
+
+    #[test]
+    fn paths_become_absolute() {
+        let mut buf = [0; 4096];
+        assert_eq!(absolute(b"/a/b", &mut buf).unwrap(), c"/a/b");
+        let here = std::env::current_dir().unwrap();
+        let there = absolute(b"x y", &mut buf).unwrap();
+        assert_eq!(there.to_bytes(), here.join("x y").as_os_str().as_bytes());
+        assert_eq!(absolute(b"/a/b", &mut buf[..4]), Err(Errno::RANGE));
+        assert_eq!(absolute(b"a", &mut buf[..3]), Err(Errno::RANGE));
+        assert_eq!(absolute(b"/a\0b", &mut buf), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn small_files_are_read_to_the_end_or_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let text: std::vec::Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &text).unwrap();
+        let mut buf = [0; 6000];
+        assert_eq!(read_small(leaked(&path), &mut buf).unwrap(), &text[..]);
+        assert_eq!(
+            read_small(leaked(&path), &mut buf[..100]).unwrap(),
+            &text[..100]
+        );
+        assert_eq!(read_small(c"/nonexistent/x", &mut buf), Err(Errno::NOENT));
+    }
 }

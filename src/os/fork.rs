@@ -67,3 +67,47 @@ impl Drop for Witness {
         let _ = unsafe { map::unmap(self.0, PAGE) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::testing::{Child, Ended, How};
+
+    #[test]
+    fn forks_of_either_kind_are_seen_once() {
+        let witness = Witness::new().expect("Linux 4.14");
+        for how in [How::Fork, How::Raw] {
+            let child = Child::start(how, || {
+                let seen = witness.is_other_process();
+                witness.renew();
+                seen && !witness.is_other_process()
+            });
+            assert_eq!(child.end(), Ended::Exit(0));
+            assert!(!witness.is_other_process(), "the parent is who it was");
+        }
+    }
+
+    #[test]
+    fn handlers_run_on_the_side_they_are_for() {
+        static RAN: [AtomicU8; 3] = [const { AtomicU8::new(0) }; 3];
+        unsafe extern "C" fn prepare() {
+            RAN[0].fetch_add(1, Ordering::SeqCst);
+        }
+        unsafe extern "C" fn parent() {
+            RAN[1].fetch_add(1, Ordering::SeqCst);
+        }
+        unsafe extern "C" fn child() {
+            RAN[2].fetch_add(1, Ordering::SeqCst);
+        }
+        let ran = |at: usize| RAN[at].load(Ordering::SeqCst);
+        // In a child, so that the other tests' forks do not count.
+        let outer = Child::start(How::Fork, || {
+            handlers(prepare, parent, child).unwrap();
+            let inner = Child::start(How::Fork, || (ran(0), ran(1), ran(2)) == (1, 0, 1));
+            let right = inner.end() == Ended::Exit(0) && (ran(0), ran(1), ran(2)) == (1, 1, 0);
+            let past = Child::start(How::Raw, || (ran(0), ran(1), ran(2)) == (1, 1, 0));
+            right && past.end() == Ended::Exit(0)
+        });
+        assert_eq!(outer.end(), Ended::Exit(0));
+    }
+}

@@ -83,9 +83,9 @@ fn ram(field: impl Fn(&libc::sysinfo) -> libc::c_ulong) -> Bytes {
 }
 
 fn auxiliary(tag: libc::c_ulong) -> usize {
+    let _keep = super::errno::KeepErrno::new();
     // SAFETY: getauxval reads a table that the dynamic linker filled before any of our code ran;
     // it takes no lock and does not allocate.
-    let _keep = super::errno::KeepErrno::new();
     unsafe { libc::getauxval(tag) as usize }
 }
 
@@ -163,10 +163,7 @@ pub fn overcommit() -> Overcommit {
 pub fn max_mappings() -> usize {
     let mut buf = [0; 24];
     let text: Result<&[u8], Errno> = file::read_small(c"/proc/sys/vm/max_map_count", &mut buf);
-    match text.ok().and_then(leading_number) {
-        Some(count) => count,
-        None => 65_530,
-    }
+    text.ok().and_then(leading_number).unwrap_or(65_530)
 }
 
 /// The decimal number at the start of a text.
@@ -181,4 +178,50 @@ pub(super) fn leading_number(text: &[u8]) -> Option<usize> {
         );
     }
     number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::testing::{self, Ended, in_child};
+
+    #[test]
+    fn the_machine_is_described() {
+        assert!(page_size_is_supported());
+        assert!(!secure());
+        let (free, available) = (free_ram(), available_ram().unwrap());
+        assert!(free > Bytes::ZERO && free < total_ram() && available < total_ram());
+        assert!(max_mappings() >= 1024);
+        let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap();
+        let expected = match mode.trim() {
+            "0" => Overcommit::Heuristic,
+            "1" => Overcommit::Always,
+            _ => Overcommit::Never,
+        };
+        assert_eq!(overcommit(), expected);
+    }
+
+    #[test]
+    fn limits_are_seen() {
+        let ended = in_child(|| {
+            testing::limit_file_size(12_345);
+            file_size() == Some(Bytes::new(12_345))
+        });
+        assert_eq!(ended, Ended::Exit(0));
+    }
+
+    #[test]
+    fn random_numbers_and_seeds_differ() {
+        assert!(random() != random() && seed() != seed());
+    }
+
+    #[test]
+    fn fields_in_kib_are_read() {
+        let text = b"Node 1 MemTotal:  16 kB\nNode 1 MemFree:         123 kB\n";
+        assert_eq!(kib_field(text, b"MemFree:"), Some(Bytes::kib(123)));
+        assert_eq!(kib_field(text, b"MemUsed:"), None);
+        assert_eq!(kib_field(b"X: 99999999999999999999 kB", b"X:"), None);
+        assert_eq!(leading_number(b"12-3"), Some(12));
+        assert_eq!(leading_number(b"-3"), None);
+    }
 }

@@ -106,3 +106,79 @@ impl<T> Lock<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::testing::{Ended, in_child};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn every_update_under_the_lock_counts() {
+        static COUNT: Lock<u64> = Lock::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..20_000).for_each(|_| *COUNT.lock() += 1));
+            }
+        });
+        assert_eq!(*COUNT.lock(), 80_000);
+        let held = COUNT.lock();
+        assert!(COUNT.try_lock().is_none());
+        drop(held);
+        assert!(COUNT.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_waiter_sleeps_while_a_holder_sleeps() {
+        static HELD: Lock<()> = Lock::new(());
+        let guard = HELD.lock();
+        let spent = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let before = crate::os::testing::thread_cpu_time();
+                drop(HELD.lock());
+                crate::os::testing::thread_cpu_time() - before
+            });
+            std::thread::sleep(Duration::from_millis(400));
+            drop(guard);
+            waiter.join().unwrap()
+        });
+        assert!(
+            spent < Duration::from_millis(200),
+            "{spent:?} of 400 ms were burnt"
+        );
+    }
+
+    #[test]
+    fn a_child_can_free_what_a_thread_that_is_gone_held() {
+        static HELD: Lock<u32> = Lock::new(7);
+        let guard = HELD.lock();
+        let ended = in_child(|| {
+            let stuck = HELD.try_lock().is_none();
+            // SAFETY: one thread, and the guard of the parent's frame is never dropped here.
+            unsafe { HELD.reset_in_child() };
+            stuck && *HELD.lock() == 7
+        });
+        assert_eq!(ended, Ended::Exit(0));
+        drop(guard);
+    }
+
+    #[test]
+    fn a_futex_wakes_and_times_out() {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        let start = Instant::now();
+        futex::wait(&WORD, 1, None); // another value: returns at once
+        futex::wait(&WORD, 0, Some(20_000_000));
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                while WORD.load(crate::sync::Ordering::Acquire) == 0 {
+                    futex::wait(&WORD, 0, None);
+                }
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            WORD.store(1, crate::sync::Ordering::Release);
+            futex::wake(&WORD, 1);
+            sleeper.join().unwrap();
+        });
+    }
+}

@@ -298,3 +298,106 @@ pub fn resident(addr: Addr, len: Bytes) -> Bytes {
     }
     PAGE.times(pages)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::SEGMENT;
+
+    fn write(at: Addr, value: u64) {
+        // SAFETY: the tests below write to what they mapped.
+        unsafe { at.as_ptr().cast::<u64>().write_volatile(value) };
+    }
+    fn read(at: Addr) -> u64 {
+        // SAFETY: as in `write`.
+        unsafe { at.as_ptr().cast::<u64>().read_volatile() }
+    }
+
+    #[test]
+    fn an_exact_address_is_given_only_if_it_is_free() {
+        let at = anywhere(PAGE.times(4), Access::None).unwrap();
+        let middle = at.add(PAGE);
+        assert_eq!(at_free(middle, PAGE, Access::ReadWrite), Err(Errno::EXIST));
+        // SAFETY: mapped above.
+        unsafe { unmap(middle, PAGE).unwrap() };
+        assert_eq!(
+            at_free(middle, PAGE.times(2), Access::ReadWrite),
+            Err(Errno::EXIST)
+        );
+        at_free(middle, PAGE, Access::ReadWrite).unwrap();
+        write(middle, 5);
+        // SAFETY: mapped above.
+        unsafe {
+            over(middle, PAGE, Access::ReadWrite).unwrap();
+            assert_eq!(read(middle), 0);
+            unmap(at, PAGE.times(4)).unwrap();
+        }
+    }
+
+    #[test]
+    fn moving_takes_contents_along_and_leaves_what_it_says() {
+        let from = anywhere(PAGE.times(2), Access::ReadWrite).unwrap();
+        let to = anywhere(PAGE.times(4), Access::None).unwrap();
+        write(from, 7);
+        write(from.add(PAGE), 8);
+        // SAFETY: mapped above.
+        unsafe { move_contents_onto(from, to, PAGE.times(2)).unwrap() };
+        assert_eq!((read(to), read(to.add(PAGE))), (7, 8));
+        assert_eq!(read(from), 0, "still mapped, and empty");
+        // SAFETY: mapped above.
+        unsafe { move_onto(to, PAGE.times(2), from, PAGE.times(2)).unwrap() };
+        assert_eq!((read(from), read(from.add(PAGE))), (7, 8));
+        at_free(to, PAGE.times(2), Access::None).unwrap();
+        // SAFETY: mapped above.
+        unsafe {
+            unmap(from, PAGE.times(2)).unwrap();
+            unmap(to, PAGE.times(4)).unwrap();
+        }
+    }
+
+    #[test]
+    fn growing_in_place_needs_free_neighbours() {
+        let at = anywhere(PAGE.times(4), Access::ReadWrite).unwrap();
+        // SAFETY: mapped above.
+        unsafe {
+            assert_eq!(resize_in_place(at, PAGE, PAGE.times(2)), Err(Errno::NOMEM));
+            unmap(at.add(PAGE), PAGE.times(3)).unwrap();
+            write(at, 9);
+            resize_in_place(at, PAGE, PAGE.times(3)).unwrap();
+            write(at.add(PAGE.times(2)), 10);
+            assert_eq!(read(at), 9);
+            unmap(at, PAGE.times(4)).unwrap();
+        }
+    }
+
+    #[test]
+    fn resident_memory_is_counted_page_by_page_over_chunks_and_holes() {
+        let len = SEGMENT.times(3);
+        let at = anywhere(len, Access::ReadWrite).unwrap();
+        // SAFETY: mapped above.
+        let _ = unsafe { advise(at, len, Advice::NoHugePage) };
+        assert_eq!(resident(at, len), Bytes::ZERO);
+        for page in [0, 1, 600, 1100, 1101, 1102] {
+            write(at.add(PAGE.times(page)), 1);
+        }
+        assert_eq!(resident(at, len), PAGE.times(6));
+        // SAFETY: mapped above.
+        unsafe {
+            advise(at, PAGE, Advice::DontNeed).unwrap();
+            assert_eq!(read(at.add(PAGE)), 1);
+            assert_eq!(resident(at, len), PAGE.times(5));
+            unmap(at.add(SEGMENT), SEGMENT).unwrap();
+            assert_eq!(resident(at, len), PAGE.times(4), "the hole counts nothing");
+            unmap(at, len).unwrap();
+        }
+    }
+
+    #[test]
+    fn refusals_are_errnos() {
+        assert_eq!(
+            anywhere(Bytes::new(1 << 62), Access::None),
+            Err(Errno::NOMEM)
+        );
+        assert_eq!(anywhere(Bytes::ZERO, Access::None), Err(Errno::INVAL));
+    }
+}

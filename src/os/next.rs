@@ -95,3 +95,35 @@ pub fn usable_size(own: Option<UsableSize>) -> Option<UsableSize> {
     // SAFETY: the symbol `malloc_usable_size` of any libc or allocator has this type.
     Some(unsafe { core::mem::transmute::<usize, UsableSize>(address) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_allocator_is_libcs_here() {
+        resolve();
+        // SAFETY: the functions found are libc's, and the block is libc's.
+        unsafe {
+            let block = libc::malloc(100);
+            let size = usable_size(None).unwrap()(block);
+            assert!((100..200).contains(&size), "{size}");
+            let block = realloc(None).unwrap()(block, 1000);
+            assert!(usable_size(None).unwrap()(block) >= 1000);
+            free(None).unwrap()(block);
+        }
+        let found = free(None).unwrap();
+        assert!(free(Some(found)).is_none(), "our own is not the next one");
+    }
+
+    #[test]
+    fn what_does_not_exist_is_looked_up_once_and_is_none() {
+        static NONE: Symbol = Symbol::new(c"tierheap_no_such_function");
+        crate::os::errno::set_raw(44);
+        while NONE.found.get().is_none() {
+            assert_eq!(NONE.get(), None); // another test may be looking something up
+        }
+        assert_eq!(NONE.get(), None);
+        assert_eq!(crate::os::errno::get(), 44);
+    }
+}

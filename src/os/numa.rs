@@ -157,3 +157,45 @@ pub fn best_placement(probe: Addr, len: Bytes, nodes: &NodeSet) -> Result<Placem
     }
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn list(text: &[u8]) -> Vec<u32> {
+        parse_list(text).iter().collect()
+    }
+
+    #[test]
+    fn the_kernels_lists_are_read() {
+        assert_eq!(list(b"0\n"), [0]);
+        assert_eq!(list(b"0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(list(b"\n"), []);
+        assert_eq!(list(b"1,x"), [1]);
+        assert_eq!(list(b"3-"), []);
+        assert_eq!(
+            list(b"1022-99999999999").len(),
+            2,
+            "past the last node that can exist"
+        );
+    }
+
+    #[test]
+    fn a_nodes_memory_adds_up_to_the_machines() {
+        let nodes = with_memory();
+        if nodes.is_empty() {
+            return crate::os::testing::skipped("this kernel knows no NUMA nodes");
+        }
+        let memory = memory_of(&nodes).unwrap();
+        let all = crate::os::limits::total_ram();
+        assert!(memory.free <= memory.total);
+        // The kernel counts some reserved pages in one place and not in the other.
+        assert!(
+            memory.total.get().abs_diff(all.get()) < all.get() / 20,
+            "{memory:?} {all:?}"
+        );
+        assert_eq!(memory_of(&parse_list(b"1023")), Err(Errno::NOENT));
+        assert!(with_cpus().iter().all(|node| !memory_only().contains(node)));
+    }
+}

@@ -264,3 +264,95 @@ pub fn fatal(args: fmt::Arguments<'_>) -> ! {
     // SAFETY: abort is async-signal-safe and returns to nobody.
     unsafe { libc::abort() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::testing::{self, Ended, Pipe, in_child};
+    use std::string::ToString;
+
+    #[test]
+    fn a_line_is_cut_between_characters_and_ends() {
+        let mut line = Line::<8>::new();
+        write!(line, "abcdef{}", "gé").unwrap();
+        assert_eq!((line.text(), line.is_cut()), ("abcdefg", true));
+        line.write_str("x").unwrap();
+        assert_eq!(line.text(), "abcdefg", "nothing follows a cut");
+        line.end();
+        assert_eq!(line.bytes(), b"abcdefg\n");
+        line.clear();
+        write!(line, "{:x}", 0xabcd_ef01u32).unwrap();
+        line.end();
+        assert_eq!(
+            line.bytes(),
+            b"abcdef0\n",
+            "a newline takes the last byte of a full line"
+        );
+        assert!(!Line::<0>::default().is_cut());
+    }
+
+    #[test]
+    fn writing_leaves_errno_alone_and_survives_a_reader_that_is_gone() {
+        let ended = in_child(|| {
+            testing::default_action(libc::SIGPIPE);
+            let pipe = Pipe::new();
+            let end = pipe.close_reader();
+            super::super::errno::set_raw(55);
+            let gone = write_all(end, b"nobody reads this");
+            // Were the signal still pending, or blocked for good, the next raise would not kill.
+            super::super::errno::get() == 55
+                && gone == Err(Errno::new(libc::EPIPE))
+                && testing::raise_is_deadly(libc::SIGPIPE)
+        });
+        assert_eq!(ended, Ended::Exit(0));
+    }
+
+    #[test]
+    fn a_blocked_and_pending_signal_stays_so() {
+        let ended = in_child(|| {
+            let pipe = Pipe::new();
+            testing::default_action(libc::SIGPIPE);
+            testing::block_and_raise(libc::SIGPIPE);
+            let end = pipe.close_reader();
+            write_all(end, b"x").is_err() && testing::is_pending(libc::SIGPIPE)
+        });
+        assert_eq!(ended, Ended::Exit(0));
+    }
+
+    #[test]
+    fn the_first_warning_of_a_kind_is_printed_and_all_are_counted() {
+        let ended = in_child(|| {
+            let printed = testing::capture_stderr(|| {
+                warn_once(Warning::Other, format_args!("silent"));
+                set_voice(Voice::Spoken);
+                warn_once(Warning::TierFull, format_args!("{} is full", "memfd"));
+                warn_once(Warning::TierFull, format_args!("again"));
+                warn_once(Warning::Configuration, format_args!("{}", "x".repeat(2000)));
+            });
+            let mut lines = printed.lines();
+            warned(Warning::Other) == 1
+                && warned(Warning::TierFull) == 2
+                && warnings() >= 4
+                && lines.next() == Some("tierheap: memfd is full")
+                && lines
+                    .next()
+                    .is_some_and(|long| long.len() == 511 && long.ends_with('x'))
+                && lines.next().is_none()
+        });
+        assert_eq!(ended, Ended::Exit(0));
+    }
+
+    #[test]
+    fn a_fatal_error_says_why_and_aborts() {
+        let reader = Pipe::new();
+        let ended = in_child(|| {
+            reader.as_stderr();
+            fatal(format_args!("double free of {:#x}", 0x1000))
+        });
+        assert_eq!(ended, Ended::Signal(libc::SIGABRT));
+        assert_eq!(
+            reader.read_line().to_string(),
+            "tierheap: double free of 0x1000\n"
+        );
+    }
+}

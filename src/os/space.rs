@@ -131,7 +131,7 @@ pub fn volume(held: &Held) -> Result<Volume, Errno> {
     Ok(Volume {
         free: Bytes::new((stat.f_bavail as usize).saturating_mul(block)),
         size: Bytes::new((stat.f_blocks as usize).saturating_mul(block)),
-        is_tmpfs: stat.f_type as i64 == libc::TMPFS_MAGIC as i64,
+        is_tmpfs: stat.f_type == libc::TMPFS_MAGIC,
     })
 }
 

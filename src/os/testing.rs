@@ -102,6 +102,77 @@ impl Pipe {
     }
 }
 
+impl Pipe {
+    /// For a process that will write to nobody.
+    pub fn close_reader(&self) -> super::file::Fd {
+        // SAFETY: in a child, which does not use it any more.
+        unsafe { libc::close(self.0[0]) };
+        super::file::Fd::of_raw(self.0[1])
+    }
+    pub fn as_stderr(&self) {
+        // SAFETY: in a child, whose stderr nobody else writes.
+        assert_eq!(unsafe { libc::dup2(self.0[1], 2) }, 2);
+    }
+    /// What one write put in.
+    pub fn read_line(&self) -> std::string::String {
+        let mut buf = [0u8; 1024];
+        // SAFETY: the kernel writes into `buf` at most.
+        let n = unsafe { libc::read(self.0[0], buf.as_mut_ptr().cast(), buf.len()) };
+        std::string::String::from_utf8_lossy(&buf[..n as usize]).into_owned()
+    }
+}
+
+/// What `body` writes to descriptor 2, in a child.
+pub fn capture_stderr(body: impl FnOnce()) -> std::string::String {
+    use std::io::{Read, Seek};
+    use std::os::fd::AsRawFd;
+    let mut file = tempfile::tempfile().unwrap();
+    // SAFETY: in a child, whose stderr nobody else writes.
+    assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), 2) }, 2);
+    body();
+    let mut text = std::string::String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Whether the signal, raised in a child of this process, kills it: it is neither blocked, nor
+/// ignored, nor pending already.
+pub fn raise_is_deadly(signal: i32) -> bool {
+    let ended = in_child(|| {
+        // SAFETY: sends a signal to the child itself.
+        unsafe { libc::raise(signal) };
+        true
+    });
+    !is_pending(signal) && ended == Ended::Signal(signal)
+}
+
+/// Rust's runtime ignores SIGPIPE.
+pub fn default_action(signal: i32) {
+    // SAFETY: in a child.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+pub fn block_and_raise(signal: i32) {
+    // SAFETY: the sets are initialised by libc; in a child.
+    unsafe {
+        let mut set = core::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut());
+        libc::raise(signal);
+    }
+}
+
+pub fn is_pending(signal: i32) -> bool {
+    // SAFETY: the set is filled by libc.
+    unsafe {
+        let mut set = core::mem::zeroed();
+        libc::sigpending(&raw mut set);
+        libc::sigismember(&raw const set, signal) == 1
+    }
+}
+
 impl Drop for Pipe {
     fn drop(&mut self) {
         // SAFETY: the descriptors are this test's.
@@ -238,4 +309,15 @@ pub fn leaked(path: &Path) -> &'static core::ffi::CStr {
             .unwrap()
             .into_boxed_c_str(),
     )
+}
+
+/// What the calling thread has cost a processor.
+pub fn thread_cpu_time() -> std::time::Duration {
+    // SAFETY: the kernel fills the struct.
+    let now = unsafe {
+        let mut now: libc::timespec = core::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now);
+        now
+    };
+    std::time::Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

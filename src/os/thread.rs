@@ -47,3 +47,36 @@ pub fn id() -> u32 {
     // SAFETY: gettid touches no memory and cannot fail.
     unsafe { call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_threads_value_is_handed_to_the_destructor_at_its_end() {
+        static SUM: AtomicUsize = AtomicUsize::new(0);
+        unsafe extern "C" fn destructor(value: *mut c_void) {
+            SUM.fetch_add(value as usize, Ordering::SeqCst);
+        }
+        let key = Key::create(destructor).unwrap();
+        assert_eq!(Key::from_raw(key.into_raw()), key);
+        let ids: std::vec::Vec<u32> = std::thread::scope(|scope| {
+            let threads = [1usize, 10, 100].map(|n| {
+                scope.spawn(move || {
+                    super::super::errno::set_raw(33);
+                    key.set(n as *mut c_void).unwrap();
+                    assert_eq!(super::super::errno::get(), 33);
+                    id()
+                })
+            });
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        // A scope may end a moment before its threads' destructors have run.
+        while SUM.load(Ordering::SeqCst) < 111 {
+            std::thread::yield_now();
+        }
+        assert_eq!(SUM.load(Ordering::SeqCst), 111);
+        assert!(ids[0] != ids[1] && ids[1] != ids[2] && !ids.contains(&id()));
+    }
+}

@@ -117,3 +117,51 @@ impl NodeBacking {
 fn margin(total: Bytes) -> Bytes {
     Bytes::new((total.get() / 64).clamp(Bytes::mib(32).get(), Bytes::mib(512).get()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn a_full_node_refuses_and_is_not_asked_too_often() {
+        let node = NodeBacking {
+            nodes: NodeSet::EMPTY,
+            placement: Placement::PreferOne,
+            thp: Thp::System,
+            budget: Lock::new(Budget {
+                left: 0,
+                read_at: None,
+            }),
+        };
+        let (free, reads) = (Cell::new(Bytes::mib(64)), Cell::new(0));
+        let commit = |mib, at| {
+            node.commit_at(Bytes::mib(mib), Millis(at), || {
+                reads.set(reads.get() + 1);
+                Ok(NodeMemory {
+                    total: Bytes::mib(1024),
+                    free: free.get(),
+                })
+            })
+        };
+        // 64 MiB are free, and 32 stay with the kernel.
+        assert_eq!(commit(20, 1000), Ok(()));
+        assert_eq!(commit(12, 1001), Ok(()));
+        assert_eq!(reads.get(), 1);
+        assert_eq!(commit(1, 1002), Err(Errno::NOMEM));
+        assert_eq!(reads.get(), 1, "read a moment ago");
+        free.set(Bytes::mib(32));
+        assert_eq!(commit(1, 1000 + RETRY_MS), Err(Errno::NOMEM));
+        assert_eq!(reads.get(), 2);
+        free.set(Bytes::mib(100));
+        assert_eq!(commit(1, 1001 + RETRY_MS), Err(Errno::NOMEM));
+        assert_eq!(commit(1, 1000 + 2 * RETRY_MS), Ok(()));
+        assert_eq!(reads.get(), 3);
+        // A reading grows old though there is plenty left.
+        free.set(Bytes::ZERO);
+        assert_eq!(commit(1, 1000 + 2 * RETRY_MS + FRESH_MS), Err(Errno::NOMEM));
+        // What cannot be known is the kernel's to decide.
+        let blind = node.commit_at(Bytes::mib(1), Millis(9999), || Err(Errno::NOENT));
+        assert_eq!(blind, Ok(()));
+    }
+}
