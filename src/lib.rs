@@ -40,4 +40,4 @@ mod runtime;
 pub mod tier;
 
 #[cfg(not(loom))]
-pub use api::{Error, Kind, Stats, Tier, TierHeap, TierStats, configure, stats, tier_of};
+pub use api::{Error, Kind, Stats, Tier, TierHeap, TierStats, configure, stats, tier_of, trim};

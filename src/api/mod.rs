@@ -14,4 +14,4 @@ pub mod libc_names;
 mod mallinfo;
 mod rust;
 
-pub use rust::{Error, Kind, Stats, Tier, TierHeap, TierStats, configure, stats, tier_of};
+pub use rust::{Error, Kind, Stats, Tier, TierHeap, TierStats, configure, stats, tier_of, trim};

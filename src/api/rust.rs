@@ -269,3 +269,9 @@ pub fn stats() -> Stats {
         metadata: t.metadata.get(),
     }
 }
+
+/// Gives back to the system at once what freed memory the heap keeps for reuse (it does so by
+/// itself after a second). Says whether there was anything.
+pub fn trim() -> bool {
+    runtime::trim()
+}

@@ -6,7 +6,8 @@
 //! New segments stay shared. A frozen segment returns to the tier when it is wholly free and the
 //! children that could read the file are gone.
 
-use super::lane::{Lane, LaneState};
+use super::lane::Lane;
+use super::lane_state::LaneState;
 use super::segment::{State, runs};
 use super::start::{LANES, lane};
 use super::window::WINDOW;

@@ -9,20 +9,16 @@
 //!
 //! The tier's file offset keeps step with the address, so that a whole lane is one mapping.
 
-use super::bits::find_clear_run;
-use super::segment::{NONE, Segment, SliceMask, State, find_run, longest_run, run_mask, runs};
+use super::lane_state::LaneState;
+use super::segment::{NONE, Segment, SliceMask, State, find_run, run_mask, runs};
 use super::window::WINDOW;
 use crate::base::config::Thp;
-use crate::base::{
-    Addr, Bytes, Millis, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId,
-};
+use crate::base::{Bytes, Millis, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId};
 use crate::os::Errno;
 use crate::os::lock::{Guard, Lock};
-use crate::os::map::{self, Access};
+use crate::os::map;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::tier::{Account, Backing, Released, View};
-
-const SLICES: u32 = SLICES_PER_SEGMENT as u32;
 
 /// How long freed slices keep their physical memory, hoping to be used again: a tenth of
 /// jemalloc's ten seconds. Zero would make a program that frees and allocates in turns pay the
@@ -58,25 +54,6 @@ pub struct Lane {
     fallbacks: AtomicU64,
     /// Whether segments wait to be purged: a hint, so that asking takes no lock.
     has_dirty: AtomicBool,
-}
-
-pub(super) struct LaneState {
-    pub(super) open: bool,
-    pub(super) backing: Backing,
-    tier: TierId,
-    pub(super) first: u32,
-    pub(super) count: u32,
-    /// One more than the highest segment ever mapped, counted from `first`.
-    pub(super) top: u32,
-    /// No segment below this one has its used bit clear.
-    hint: u32,
-    /// Heads of the lists by longest free run; index 0 is unused.
-    lists: [u32; SLICES_PER_SEGMENT + 1],
-    nonempty: u64,
-    dirty_head: u32,
-    dirty_tail: u32,
-    /// How many segments wait to be purged.
-    dirty: u32,
 }
 
 impl Lane {
@@ -452,214 +429,5 @@ impl Lane {
             }
         }
         true
-    }
-}
-
-impl LaneState {
-    const CLOSED: LaneState = LaneState {
-        open: false,
-        backing: Backing::Dram(Thp::System),
-        tier: TierId(0),
-        first: 0,
-        count: 0,
-        top: 0,
-        hint: 0,
-        lists: [NONE; SLICES_PER_SEGMENT + 1],
-        nonempty: 0,
-        dirty_head: NONE,
-        dirty_tail: NONE,
-        dirty: 0,
-    };
-
-    pub(super) fn has(&self, id: SegmentId) -> bool {
-        id.0 >= self.first && id.0 - self.first < self.count
-    }
-
-    pub(super) fn offset_of(&self, addr: Addr) -> Bytes {
-        addr.offset_from(WINDOW.segment_addr(SegmentId(self.first)))
-    }
-
-    /// A listed segment with a run of `n` free slices: the tightest fit.
-    fn listed_with(&self, n: u32) -> Option<SegmentId> {
-        let fitting = self.nonempty & (u64::MAX << n);
-        if fitting == 0 {
-            return None;
-        }
-        let list = fitting.trailing_zeros() as usize;
-        self.lists
-            .get(list)
-            .copied()
-            .filter(|&id| id != NONE)
-            .map(SegmentId)
-    }
-
-    /// Makes `n` neighbouring unused segments mapped and listed.
-    fn map_new(&mut self, n: usize) -> Result<SegmentId, Refused> {
-        // Another mapping in our window is rare; each try marks at least one segment as taken.
-        for _ in 0..64 {
-            let first_word = self.first as usize / 64;
-            // SAFETY: the lane's lock is held, and the word is not kept.
-            let word = |i: usize| unsafe { *WINDOW.used_word(first_word + i) };
-            let from = self.hint as usize;
-            let Some(at) = find_clear_run(word, self.count as usize, n, from) else {
-                return Err(Refused::Addresses);
-            };
-            if n == 1 {
-                self.hint = at as u32;
-            }
-            let id = SegmentId(self.first + at as u32);
-            match self.map_at(id, n) {
-                Ok(()) => return Ok(id),
-                Err(Errno::EXIST) => continue,
-                Err(e) => return Err(Refused::System(e)),
-            }
-        }
-        Err(Refused::Addresses)
-    }
-
-    /// Maps those of `n` segments from `id` that are not mapped yet.
-    fn map_at(&mut self, id: SegmentId, n: usize) -> Result<(), Errno> {
-        let mut i = 0;
-        while i < n {
-            let here = SegmentId(id.0 + i as u32);
-            // SAFETY (each record below): the lane's lock is held, and no record is kept.
-            let unmapped = |i: usize| unsafe { WINDOW.segment(SegmentId(id.0 + i as u32)) }.state == State::Unmapped;
-            if !unmapped(i) {
-                i += 1;
-                continue;
-            }
-            let mut len = (i..n).take_while(|&j| unmapped(j)).count();
-            let addr = WINDOW.segment_addr(here);
-            let mut reserved = map::at_free(addr, SEGMENT.times(len), Access::None);
-            if reserved == Err(Errno::EXIST) && len > 1 {
-                // Something stands in the way: find out where, one segment at a time.
-                len = 1;
-                reserved = map::at_free(addr, SEGMENT, Access::None);
-            }
-            if reserved == Err(Errno::EXIST) {
-                // SAFETY: as above.
-                unsafe { WINDOW.segment(here) }.state = State::Taken;
-                self.set_used(here, true);
-            }
-            reserved?;
-            // SAFETY: the range was reserved just now, in a lane of this backing.
-            if let Err(e) = unsafe {
-                self.backing
-                    .map(addr, self.offset_of(addr), SEGMENT.times(len))
-            } {
-                // SAFETY: as above; nothing is in it.
-                let _ = unsafe { map::unmap(addr, SEGMENT.times(len)) };
-                return Err(e);
-            }
-            for j in 0..len {
-                let new = SegmentId(here.0 + j as u32);
-                // SAFETY: as above.
-                let seg = unsafe { WINDOW.segment(new) };
-                seg.state = State::Mapped;
-                seg.free = u32::MAX;
-                seg.backed = 0;
-                seg.zero = u32::MAX;
-                self.relist(new);
-                self.top = self.top.max(new.0 - self.first + 1);
-            }
-            i += len;
-        }
-        Ok(())
-    }
-
-    fn hold(&mut self, id: SegmentId, mask: SliceMask) {
-        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
-        let seg = unsafe { WINDOW.segment(id) };
-        seg.free &= !mask;
-        seg.zero &= !mask;
-        self.set_used(id, true);
-        self.relist(id);
-    }
-
-    fn give_back(&mut self, id: SegmentId, mask: SliceMask, now: Millis) {
-        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
-        let seg = unsafe { WINDOW.segment(id) };
-        debug_assert!(seg.free & mask == 0, "slices freed twice");
-        seg.free |= mask;
-        if seg.free == u32::MAX && seg.state == State::Mapped {
-            self.set_used(id, false);
-        }
-        // SAFETY: as above; the record before is not used again.
-        self.enqueue_dirty(id, now);
-        self.relist(id);
-    }
-
-    pub(super) fn enqueue_dirty(&mut self, id: SegmentId, now: Millis) {
-        // SAFETY: the lane's lock is held; each record is dropped before the next is taken.
-        let seg = unsafe { WINDOW.segment(id) };
-        if seg.queued {
-            return;
-        }
-        seg.queued = true;
-        self.dirty += 1;
-        seg.dirty_since = now.0;
-        seg.next_dirty = NONE;
-        if self.dirty_tail == NONE {
-            self.dirty_head = id.0;
-        } else {
-            // SAFETY: as above; the tail is another segment, since `id` was not queued.
-            unsafe { WINDOW.segment(SegmentId(self.dirty_tail)) }.next_dirty = id.0;
-        }
-        self.dirty_tail = id.0;
-    }
-
-    /// Puts the segment in the list that its longest free run asks for, or in none.
-    pub(super) fn relist(&mut self, id: SegmentId) {
-        // SAFETY (each record below): the lane's lock is held; `next` and `prev` are other
-        // segments than `id`, and each record is dropped before another of the same is taken.
-        let seg = unsafe { WINDOW.segment(id) };
-        let want = if seg.state == State::Mapped {
-            longest_run(seg.free) as u8
-        } else {
-            0
-        };
-        let (have, next, prev) = (seg.listed, seg.next, seg.prev);
-        if want == have {
-            return;
-        }
-        if have != 0 {
-            if next != NONE {
-                unsafe { WINDOW.segment(SegmentId(next)) }.prev = prev;
-            }
-            if prev != NONE {
-                unsafe { WINDOW.segment(SegmentId(prev)) }.next = next;
-            } else if let Some(head) = self.lists.get_mut(have as usize) {
-                *head = next;
-                if next == NONE {
-                    self.nonempty &= !(1 << have);
-                }
-            }
-        }
-        let mut next = NONE;
-        if want != 0
-            && let Some(head) = self.lists.get_mut(want as usize)
-        {
-            next = core::mem::replace(head, id.0);
-            self.nonempty |= 1 << want;
-            if next != NONE {
-                unsafe { WINDOW.segment(SegmentId(next)) }.prev = id.0;
-            }
-        }
-        let seg = unsafe { WINDOW.segment(id) };
-        seg.listed = want;
-        seg.next = next;
-        seg.prev = NONE;
-    }
-
-    pub(super) fn set_used(&mut self, id: SegmentId, used: bool) {
-        let bit = 1u64 << (id.0 % 64);
-        // SAFETY: the lane's lock is held, and the word is not kept.
-        let word = unsafe { WINDOW.used_word(id.index() / 64) };
-        if used {
-            *word |= bit;
-        } else {
-            *word &= !bit;
-            self.hint = self.hint.min(id.0 - self.first);
-        }
     }
 }

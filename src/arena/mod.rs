@@ -4,6 +4,7 @@
 mod bits;
 mod fork;
 pub mod lane;
+mod lane_state;
 pub mod meta;
 mod segment;
 mod start;
@@ -12,4 +13,4 @@ pub mod window;
 pub use fork::{after_fork_child, after_fork_parent, before_fork, freezes, is_frozen};
 pub use lane::{Lane, PURGE_DELAY_MS, Refused, Run};
 pub use start::{LANES, MAX_LANES, is_mapped, lane, open_lane, start};
-pub use window::WINDOW;
+pub use window::{View, WINDOW};

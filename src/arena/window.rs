@@ -34,6 +34,43 @@ pub static WINDOW: Window = Window {
     maps: AtomicUsize::new(0),
 };
 
+/// A copy of it in plain words, for who has it at hand.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct View {
+    base: usize,
+    slices: usize,
+    maps: usize,
+}
+
+impl View {
+    /// The view in which every pointer is foreign.
+    pub const NOTHING: View = View {
+        base: 0,
+        slices: 0,
+        maps: 0,
+    };
+
+    /// [`Window::descriptor`] by address; `None` outside of the window.
+    ///
+    /// # Safety
+    /// The view is [`View::NOTHING`] or from [`Window::view`].
+    #[inline(always)]
+    pub unsafe fn descriptor(&self, addr: usize) -> Option<usize> {
+        let index = addr.wrapping_sub(self.base) / SLICE.get();
+        if index >= self.slices {
+            return None;
+        }
+        // SAFETY: the index is below the number of slices, so the entry lies in the maps.
+        let entry = unsafe { &*((self.maps + SENTINEL) as *const AtomicU64).add(index) };
+        // Relaxed: see `Window::descriptor`.
+        Some(
+            self.maps
+                .wrapping_add(entry.load(Ordering::Relaxed) as usize),
+        )
+    }
+}
+
 /// What lies before the page map: a slab descriptor read at the maps' base is all zero.
 const SENTINEL: usize = PAGE.get();
 
@@ -53,17 +90,22 @@ impl Window {
     pub unsafe fn install(&self, base: Addr, slices: usize, maps: Addr) {
         self.base.store(base.get(), Ordering::Relaxed);
         self.maps.store(maps.get(), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `ready`; who sees `slices` sees base and maps.
+        // Relaxed would do (see `slice_of`); Release keeps `slices` the last to be seen.
         self.slices.store(slices, Ordering::Release);
     }
 
-    pub fn ready(&self) -> bool {
-        // Acquire: pairs with the Release in `install`.
-        self.slices.load(Ordering::Acquire) != 0
+    /// The window as it is and will be; call it once there is one.
+    pub fn view(&self) -> View {
+        // Relaxed (all): the caller has passed `install` or synchronised with who did.
+        View {
+            base: self.base.load(Ordering::Relaxed),
+            slices: self.slices.load(Ordering::Relaxed),
+            maps: self.maps.load(Ordering::Relaxed),
+        }
     }
 
     pub fn base(&self) -> Addr {
-        // Relaxed: a caller has passed `ready` or holds a pointer that came after it.
+        // Relaxed: a caller comes after the start or holds a pointer that came after it.
         Addr::new(self.base.load(Ordering::Relaxed))
     }
 

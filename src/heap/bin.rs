@@ -116,8 +116,8 @@ impl Bin {
             debug_assert!((*bin).slab.is_null() && (*slab).list == List::None);
             (*bin).slab = slab;
             (*bin).idle = false;
-            // Relaxed (all three): the owner's own fields.
-            (*slab).unsettled.store(0, Ordering::Relaxed);
+            (*slab).unsettled = 0;
+            // Relaxed: the owner's own field.
             (*slab).local.store(me, Ordering::Relaxed);
             let index = Slab::find_word(slab, 0).unwrap_or(0);
             Bin::aim(bin, index);
@@ -134,8 +134,7 @@ impl Bin {
         unsafe {
             let slab = (*bin).slab;
             if !slab.is_null() {
-                // Relaxed: the owner's own field.
-                (*slab).unsettled.store(u64::MAX, Ordering::Relaxed);
+                (*slab).unsettled = u64::MAX;
                 (*bin).slab = core::ptr::null_mut();
                 (*bin).word = &raw const NO_WORD;
                 (*bin).valid = 0;

@@ -83,30 +83,33 @@ pub enum Freed {
 /// The program gives up the block.
 #[inline(always)]
 pub unsafe fn free(addr: usize) -> Freed {
-    let Some(slice) = WINDOW.slice_of(Addr::new(addr)) else {
-        return Freed::Miss;
-    };
-    let slab = WINDOW.descriptor(slice).as_ptr().cast::<Slab>();
-    // SAFETY: the descriptor is a live one or the page of zeros, whose `local` is null, which no
-    // slot ever holds. Where `local` is this thread's heap the slab is this thread's.
+    let th = slot::get();
+    // SAFETY: the heap is the thread's own or a placeholder, whose view of the window is empty.
+    // The descriptor is a live one or the page of zeros, whose `local` is null, which no slot
+    // ever holds. Where `local` is this thread's heap the slab is this thread's.
     unsafe {
+        let Some(descriptor) = (*th).view.descriptor(addr) else {
+            return Freed::Miss;
+        };
+        let slab = descriptor as *mut Slab;
         // Relaxed: only this thread can have stored its own heap here (or another before it gave
         // the heap up, which this thread acquired).
-        if (*slab).local.load(Ordering::Relaxed) != slot::get() {
+        if (*slab).local.load(Ordering::Relaxed) != th {
             return Freed::Miss;
         }
         let Place::Block(index) = (*slab).place(addr) else {
             return Freed::Miss;
         };
         let word = Slab::word(slab, index / 64);
-        let bit = 1u64 << (index % 64);
         // Relaxed: only the owner writes words.
         let free = word.load(Ordering::Relaxed);
-        if free & bit != 0 {
+        // Spelled so that the test is one `bt` and the set one `bts`.
+        if free >> (index % 64) & 1 == 1 {
             return Freed::Miss;
         }
-        word.store(free | bit, Ordering::Relaxed);
-        if free | bit == (*slab).unsettled.load(Ordering::Relaxed) {
+        let free = free | 1u64 << (index % 64);
+        word.store(free, Ordering::Relaxed);
+        if free == (*slab).unsettled {
             return Freed::Settle(slab);
         }
         Freed::Done

@@ -8,7 +8,7 @@ use crate::arena::{Lane, Run, WINDOW, lane, meta};
 use crate::base::{Addr, Bytes, SLICE, TierId};
 use crate::os::{clock, map};
 use crate::policy::side;
-use crate::sync::{AtomicPtr, AtomicU64};
+use crate::sync::AtomicPtr;
 
 /// A large block, and whether it is known to read as zero.
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ fn describe(id: KindId, tier: TierId, lane: &Lane, run: Run, align: Bytes) -> La
             local: AtomicPtr::new(core::ptr::null_mut()),
             base: base.get(),
             magic: 0,
-            unsettled: AtomicU64::new(0),
+            unsettled: 0,
             block: SLICE.times(run.slices).get() - base.offset_from(start).get(),
             bin: core::ptr::null_mut(),
             owner: AtomicPtr::new(core::ptr::null_mut()),

@@ -12,7 +12,7 @@ use crate::arena::{Refused, Run, WINDOW, freezes, is_frozen, lane, meta};
 use crate::base::{Addr, Bytes, SLICE, SizeClass, TierId};
 use crate::os::clock;
 use crate::os::report::{Warning, warn_once};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, Ordering};
 
 /// A block of at least `size` bytes from one of the thread's heaps; null when no tier has room.
 ///
@@ -307,7 +307,7 @@ unsafe fn add_slab(
             local: AtomicPtr::new(th),
             base: WINDOW.slice_addr(run.first).get(),
             magic: Slab::magic_for(block.get()),
-            unsettled: AtomicU64::new(u64::MAX),
+            unsettled: u64::MAX,
             block: block.get(),
             bin,
             owner: AtomicPtr::new(th),

@@ -12,12 +12,16 @@
 
 use super::bin::Bin;
 use super::thread_heap::ThreadHeap;
-use crate::base::{Addr, Bytes, SizeClass, SliceId};
+use crate::base::{Bytes, SizeClass, SliceId};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// What the descriptor describes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
+#[allow(
+    dead_code,
+    reason = "`Nothing` is read, from zeroed memory, and never made"
+)]
 pub enum What {
     /// Zeroed memory: nothing. The page of zeros before the page map reads as this.
     Nothing = 0,
@@ -36,7 +40,7 @@ pub struct Slab {
     /// ceil(2^64 / block): multiplying an offset by it gives the block's index above and, below,
     /// a remainder that is smaller than the magic number iff the offset is a block's start.
     pub magic: u64,
-    pub unsettled: AtomicU64,
+    pub unsettled: u64,
     /// The size of a block; of a large block the bytes that may be used.
     pub block: usize,
     pub bin: *mut Bin,
@@ -189,10 +193,6 @@ impl Slab {
                 })
                 .sum()
         }
-    }
-
-    pub fn addr(&self) -> Addr {
-        Addr::of(self)
     }
 }
 

@@ -7,6 +7,7 @@
 use super::bin::Bin;
 use super::kind::MAX_KINDS;
 use super::remote::{BatchRef, OUTBOXES, Outbox};
+use crate::arena::View;
 use crate::base::{Bytes, CLASSES, DIRECT, MAX_DIRECT, SizeClass};
 use crate::lockfree::{Inbox, Ownership, Seat};
 use crate::policy::{Policy, Side, may_be_cold, side};
@@ -178,6 +179,9 @@ const _: () = assert!(Side::Near as usize == 0 && Side::Far as usize == 1);
 #[repr(C)]
 pub struct ThreadHeap {
     pub heap: KindHeap,
+    /// The window as it has been since before this heap existed: plain words that a free reads
+    /// with the heap it needs anyway.
+    pub view: View,
     /// Further kinds, made when first used; null until the first of them.
     pub kinds: *mut [*mut KindHeap; MAX_KINDS],
     pub outboxes: [Outbox; OUTBOXES],
@@ -199,6 +203,7 @@ pub struct SharedPart {
 
 const PLACEHOLDER: ThreadHeap = ThreadHeap {
     heap: KindHeap::EMPTY,
+    view: View::NOTHING,
     kinds: core::ptr::null_mut(),
     outboxes: [const { Outbox::NEW }; OUTBOXES],
     looked_over: 0,

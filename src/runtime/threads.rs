@@ -2,7 +2,7 @@
 
 use super::gate::{inside, inside_as_guest};
 use super::start;
-use crate::arena::meta;
+use crate::arena::{WINDOW, meta};
 use crate::base::Bytes;
 use crate::heap::kind::{MAX_KINDS, kind};
 use crate::heap::{KindHeap, KindId, ThreadHeap, orphans, slot};
@@ -93,6 +93,7 @@ fn take_or_make() -> *mut ThreadHeap {
             default.threshold(),
             default.epoch(),
         );
+        (*th).view = WINDOW.view();
         // Relaxed: a number, no more.
         (*th).id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         (&raw mut (*th).shared).write(crate::heap::thread_heap::SharedPart {
