@@ -77,7 +77,7 @@ fn sqlite(rows: u64, limit: Duration) {
 
 #[test]
 fn sqlite_in_memory() {
-    sqlite(50_000, QUICK);
+    sqlite(60_000, QUICK);
 }
 
 #[test]

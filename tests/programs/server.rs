@@ -191,11 +191,18 @@ impl Report {
 pub fn reports(path: &Path) -> Vec<Report> {
     let text = std::fs::read_to_string(path)
         .unwrap_or_else(|e| panic!("no statistics in {}: {e}", path.display()));
-    serde_json::Deserializer::from_str(&text)
-        .into_iter::<serde_json::Value>()
-        .map(|r| r.map(Report))
-        .collect::<Result<_, _>>()
-        .unwrap_or_else(|e| panic!("statistics that are not JSON: {e}\n{text}"))
+    let mut all = Vec::new();
+    let mut stream = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>();
+    while let Some(report) = stream.next() {
+        match report {
+            Ok(r) => all.push(Report(r)),
+            Err(e) => {
+                let rest: String = text[stream.byte_offset()..].chars().take(600).collect();
+                panic!("report {} is not JSON: {e}\n{rest}", all.len() + 1);
+            }
+        }
+    }
+    all
 }
 
 /// The report of one process.
