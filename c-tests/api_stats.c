@@ -52,7 +52,8 @@ static void figures(void)
 	/* Asked is the sum of the blocks' sizes, exactly; this thread's own counts are in it. */
 	CHECK_EQ(held.tier[0].asked - before.tier[0].asked, small);
 	CHECK_EQ(held.tier[1].asked + held.tier[2].asked - before.tier[1].asked - before.tier[2].asked, large);
-	CHECK_GE(held.tier[1].asked, 4 * MIB);
+	/* Slabs of eighty classes share the 8 MiB: not all are full. */
+	CHECK_GE(held.tier[1].asked, 3 * MIB);
 	CHECK_LE(held.tier[1].held, 8 * MIB);
 	CHECK_LE(held.tier[1].peak, 8 * MIB);
 	CHECK_GE(held.tier[1].resident + held.tier[2].resident, large);

@@ -50,7 +50,8 @@ int main(void)
 	turn_over(300000, 24 * MIB);
 	turn_over(3 * MIB, 24 * MIB);
 	turn_over(12 * MIB, 24 * MIB);
-	CHECK_LE(unlinked_file_bytes(), LIMIT);
+	/* 64 KiB: what a file system adds for its own records of a file. */
+	CHECK_LE(unlinked_file_bytes(), LIMIT + 64 * KIB);
 	void *filler = malloc(40 * MIB);
 	CHECK(filler);
 	memset(filler, 7, 40 * MIB);

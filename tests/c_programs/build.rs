@@ -171,9 +171,18 @@ pub enum Says {
 
 /// Runs to the end; the failure as a text, with the command line to repeat it.
 pub fn attempt(label: &str, cmd: &mut Command, says: Says) -> Result<common::Ran, String> {
+    attempt_within(LIMIT, label, cmd, says)
+}
+
+fn attempt_within(
+    limit: Duration,
+    label: &str,
+    cmd: &mut Command,
+    says: Says,
+) -> Result<common::Ran, String> {
     let describe = |what: &str| format!("[{label}] {what}\n    {cmd:?}\n", cmd = cmd_line(cmd));
     let again = describe("");
-    let ran = catch_unwind(AssertUnwindSafe(|| common::run(cmd, LIMIT))).map_err(|panic| {
+    let ran = catch_unwind(AssertUnwindSafe(|| common::run(cmd, limit))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
         format!("[{label}] {text}\n")
     })?;
@@ -237,6 +246,7 @@ pub struct Case {
     program: PathBuf,
     arguments: Vec<OsString>,
     says: Says,
+    limit: Duration,
     prepare: Box<dyn Fn(&mut Command)>,
     failures: Vec<String>,
     runs: usize,
@@ -252,6 +262,7 @@ impl Case {
             program,
             arguments: Vec::new(),
             says: Says::Nothing,
+            limit: LIMIT,
             prepare: Box::new(|_| ()),
             failures: Vec::new(),
             runs: 0,
@@ -265,6 +276,11 @@ impl Case {
         self.says = says;
         self
     }
+    /// For programs that hang when they fail: nine configurations at the usual limit take long.
+    pub fn within(mut self, seconds: u64) -> Case {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
     /// Limits, companions and variables for each run.
     pub fn prepare(mut self, prepare: impl Fn(&mut Command) + 'static) -> Case {
         self.prepare = Box::new(prepare);
@@ -274,7 +290,7 @@ impl Case {
         cmd.args(&self.arguments);
         (self.prepare)(&mut cmd);
         self.runs += 1;
-        if let Err(failure) = attempt(label, &mut cmd, self.says) {
+        if let Err(failure) = attempt_within(self.limit, label, &mut cmd, self.says) {
             self.failures.push(failure);
         }
     }

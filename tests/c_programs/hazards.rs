@@ -26,9 +26,7 @@ everywhere! {
     hazard_13_fork_snapshot,
     hazard_13_spawn,
     hazard_15_after_thread_teardown,
-    hazard_18_mapping_limit,
     hazard_27_silent,
-    hazard_29_close_range,
     hazard_32_producer_consumer,
 }
 
@@ -185,6 +183,16 @@ fn hazard_14_exit_output() {
     }
 }
 
+/// With all mappings spent, a tier that cannot grow is worth a warning.
+#[test]
+fn hazard_18_mapping_limit() {
+    Case::new("hazard_18_mapping_limit")
+        .says(Says::Warnings)
+        .plain()
+        .matrix()
+        .done();
+}
+
 /// At least half of the limit must be there for the program.
 #[test]
 fn hazard_19_ulimit_v() {
@@ -226,6 +234,7 @@ fn hazard_23_report_in_a_signal_handler() {
     Case::new("hazard_23_signal_handler")
         .arg("1")
         .arg("report")
+        .within(15)
         .plain()
         .matrix()
         .done();
@@ -235,8 +244,9 @@ fn hazard_23_report_in_a_signal_handler() {
 #[test]
 fn hazard_23_malloc_in_a_signal_handler() {
     Case::new("hazard_23_signal_handler")
-        .arg("2")
+        .arg("1")
         .arg("malloc")
+        .within(15)
         .matrix()
         .done();
 }
@@ -352,6 +362,7 @@ fn hazard_28_whole_configuration() {
 #[test]
 fn hazard_28_wrong_words() {
     let path = program("hazard_28_whole_configuration");
+    let mut failures = Vec::new();
     for (config, wrong, valid) in [
         ("cold=memfd;policy=cold;junk", "junk", "policy"),
         ("cold=memfd;polcy=cold", "polcy", "policy"),
@@ -364,21 +375,27 @@ fn hazard_28_wrong_words() {
             "/no/such/folder",
             "",
         ),
-        ("cold=devdax:/dev/dax0.0", "devdax", ""),
+        ("cold=devdax:/dev/dax0.0", "devdax", "fsdax"),
     ] {
         let mut cmd = preloaded(&path, config);
-        let ran = attempt(config, cmd.arg("1"), Says::Anything).unwrap_or_else(|f| panic!("{f}"));
-        let said = ran.err();
-        assert!(
-            said.contains(wrong) && said.contains(valid),
-            "TIERHEAP={config:?}: {said:?} names not {wrong:?} or not {valid:?}"
-        );
-        assert!(
-            said.starts_with("tierheap") && said.lines().count() <= 3,
-            "TIERHEAP={config:?}: {said}"
-        );
-        assert_eq!(ran.out(), "");
+        match attempt(config, cmd.arg("1"), Says::Anything) {
+            Err(failure) => failures.push(failure),
+            Ok(ran) => {
+                let said = ran.err();
+                let one_line = said.starts_with("tierheap") && said.lines().count() == 1;
+                if !(said.contains(wrong)
+                    && said.contains(valid)
+                    && one_line
+                    && ran.stdout.is_empty())
+                {
+                    failures.push(format!(
+                        "TIERHEAP={config:?}: not one line with {wrong:?} and {valid:?}: {said:?}"
+                    ));
+                }
+            }
+        }
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// A setuid program obeys no environment of its caller's. Needs root, to make one.
@@ -421,18 +438,22 @@ fn hazard_30_secure_execution() {
         !report.exists(),
         "the report of a setuid program was written where its caller asked for it"
     );
-    // The same program without the bit obeys, or this test would show nothing.
     everyone(&path, 0o755);
-    let ran = common::run(&mut cmd, crate::build::LIMIT);
-    assert!(
-        !ran.status.success() && ran.err().contains("AT_SECURE"),
-        "{}",
-        ran.err()
-    );
+    attempt("not setuid", cmd.arg("obey"), Says::Anything).unwrap_or_else(|f| panic!("{f}"));
     assert!(
         report.exists(),
         "without the setuid bit the report must be there"
     );
+}
+
+/// That a tier goes on in a new file is worth a warning.
+#[test]
+fn hazard_29_close_range() {
+    Case::new("hazard_29_close_range")
+        .says(Says::Warnings)
+        .plain()
+        .matrix()
+        .done();
 }
 
 #[test]

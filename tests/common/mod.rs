@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -60,10 +61,18 @@ impl Ran {
     }
 }
 
-/// Runs `cmd` to its end with no standard input; kills it and panics after `limit`.
+/// Ends a child and all it started: each runs in a process group of its own.
+fn kill_group(child: u32) {
+    // SAFETY: a plain system call; the group is the child's own, made at its start.
+    unsafe { libc::kill(-(child as i32), libc::SIGKILL) };
+}
+
+/// Runs `cmd` to its end with no standard input; kills it, and what it forked, and panics after
+/// `limit`.
 #[track_caller]
 pub fn run(cmd: &mut Command, limit: Duration) -> Ran {
     let mut child = cmd
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -84,7 +93,7 @@ pub fn run(cmd: &mut Command, limit: Duration) -> Ran {
             break status;
         }
         if start.elapsed() > limit {
-            let _ = child.kill();
+            kill_group(child.id());
             let _ = child.wait();
             panic!(
                 "{cmd:?} did not end within {limit:?}\n--- stdout\n{}\n--- stderr\n{}",
@@ -94,7 +103,25 @@ pub fn run(cmd: &mut Command, limit: Duration) -> Ran {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    Ran { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
+    // A forked child that hangs holds the pipes open beyond its parent's end.
+    let ended = Instant::now();
+    while !(out.is_finished() && err.is_finished()) && ended.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let left_behind = !(out.is_finished() && err.is_finished());
+    if left_behind {
+        kill_group(child.id());
+    }
+    assert!(
+        !left_behind,
+        "{cmd:?} ended with {status:?} and left a process behind\n--- stderr\n{}",
+        String::from_utf8_lossy(&err.join().unwrap())
+    );
+    Ran {
+        status,
+        stdout: out.join().unwrap(),
+        stderr: err.join().unwrap(),
+    }
 }
 
 /// The configurations that every program must pass under, `dir` being a folder for `file:` tiers.
@@ -103,13 +130,25 @@ pub fn policies(dir: &Path) -> Vec<(&'static str, String)> {
     vec![
         ("none", String::new()),
         ("dram", "policy=dram".to_string()),
-        ("size-file", format!("cold=file:{d};policy=size;threshold=4K")),
-        ("size-memfd", "cold=memfd;policy=size;threshold=1K".to_string()),
+        (
+            "size-file",
+            format!("cold=file:{d};policy=size;threshold=4K"),
+        ),
+        (
+            "size-memfd",
+            "cold=memfd;policy=size;threshold=1K".to_string(),
+        ),
         ("cold-file", format!("cold=file:{d};policy=cold")),
         ("cold-memfd", "cold=memfd;policy=cold".to_string()),
-        ("ratio-file", format!("cold=file:{d};policy=ratio;ratio=1:3")),
+        (
+            "ratio-file",
+            format!("cold=file:{d};policy=ratio;ratio=1:3"),
+        ),
         ("auto-memfd", "cold=memfd;policy=auto;ratio=1:1".to_string()),
-        ("heat-two", format!("cold=memfd,limit:64M;cold=file:{d};policy=heat;dram=64M")),
+        (
+            "heat-two",
+            format!("cold=memfd,limit:64M;cold=file:{d};policy=heat;dram=64M"),
+        ),
     ]
 }
 
