@@ -275,7 +275,9 @@ fn freed_by_another_thread_and_asked_by_mallctl() {
         dir.path().display(),
         stats.display()
     );
-    let mut redis = Redis::preloaded(&config, dir.path(), &[]);
+    // Threads that read and write for the main one, too: buffers change hands all the time.
+    let threads = ["--io-threads", "2", "--io-threads-do-reads", "yes"];
+    let mut redis = Redis::preloaded(&config, dir.path(), &threads);
     let mut c = redis.client();
     let v = Values::new();
     let (keys, _) = values_of(96 << 20);

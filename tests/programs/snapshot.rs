@@ -299,7 +299,8 @@ fn dump(redis: &mut Redis, admin: &mut Client, command: &str, i: usize) -> (u64,
         "BGSAVE" => ("rdb_bgsave_in_progress", "rdb_last_bgsave_status"),
         _ => ("aof_rewrite_in_progress", "aof_last_bgrewrite_status"),
     };
-    redis.server.wait_for(Duration::from_secs(120), || {
+    // A dump ends with fsync, which on a disk that others write to takes its time.
+    redis.server.wait_for(Duration::from_secs(300), || {
         (admin.info("persistence", busy) == "0").then_some(())
     });
     let status = admin.info("persistence", last);
