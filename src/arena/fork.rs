@@ -41,7 +41,12 @@ impl Lane {
                 at += 1;
                 continue;
             }
-            let n = (at..end).take_while(|&i| state(i) == State::Mapped).count() as u32;
+            // After a lost descriptor one by one: a call that meets an older file copies all of
+            // its range for the child.
+            let most = if st.backing.lost() == 0 { end } else { at + 1 };
+            let n = (at..most)
+                .take_while(|&i| state(i) == State::Mapped)
+                .count() as u32;
             let addr = WINDOW.segment_addr(SegmentId(at));
             let len = SEGMENT.times(n as usize);
             let offset = st.offset_of(addr);

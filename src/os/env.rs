@@ -84,10 +84,8 @@ mod tests {
         assert_eq!(look(&[Some(c"A="), None], b"A"), Lookup::Value(b""));
         assert_eq!(look(&[None], b"A"), Lookup::Absent);
         // SAFETY: null is what is asked about.
-        assert_eq!(
-            unsafe { find_in(core::ptr::null(), b"A") },
-            Lookup::TooEarly
-        );
+        let early = unsafe { find_in(core::ptr::null(), b"A") };
+        assert_eq!(early, Lookup::TooEarly);
     }
 
     #[test]

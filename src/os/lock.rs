@@ -84,6 +84,19 @@ impl<T> Lock<T> {
         }
     }
 
+    /// The lock, unless it stays taken for some 20 ms: for who may have interrupted its holder.
+    pub fn lock_within(&self) -> Option<Guard<'_, T>> {
+        const ROUNDS: u32 = 400;
+        let mut patience = Patience::default();
+        for _ in 0..ROUNDS {
+            if let Some(guard) = self.0.try_lock() {
+                return Some(guard);
+            }
+            patience.wait();
+        }
+        None
+    }
+
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.0.try_lock()
     }

@@ -76,29 +76,24 @@ pub const SIGXFSZ: i32 = libc::SIGXFSZ;
 pub struct Pipe([i32; 2]);
 
 impl Pipe {
+    #[allow(clippy::new_without_default)]
     pub fn new() -> Pipe {
         let mut ends = [0; 2];
         // SAFETY: the kernel writes two numbers.
-        assert_eq!(
-            unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) },
-            0
-        );
+        let got = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
+        assert_eq!(got, 0);
         Pipe(ends)
     }
     pub fn send(&self) {
         // SAFETY: one byte of a static is read.
-        assert_eq!(
-            unsafe { libc::write(self.0[1], b"x".as_ptr().cast(), 1) },
-            1
-        );
+        let got = unsafe { libc::write(self.0[1], b"x".as_ptr().cast(), 1) };
+        assert_eq!(got, 1);
     }
     pub fn wait(&self) {
         let mut byte = 0u8;
         // SAFETY: one byte is written.
-        assert_eq!(
-            unsafe { libc::read(self.0[0], (&raw mut byte).cast(), 1) },
-            1
-        );
+        let got = unsafe { libc::read(self.0[0], (&raw mut byte).cast(), 1) };
+        assert_eq!(got, 1);
     }
 }
 
@@ -187,10 +182,8 @@ impl Drop for Pipe {
 pub fn replace_descriptor(fd: super::file::Fd, with: &std::fs::File) {
     use std::os::fd::AsRawFd;
     // SAFETY: the number is given up on purpose.
-    assert_eq!(
-        unsafe { libc::dup2(with.as_raw_fd(), fd.number()) },
-        fd.number()
-    );
+    let got = unsafe { libc::dup2(with.as_raw_fd(), fd.number()) };
+    assert_eq!(got, fd.number());
 }
 
 pub fn close_descriptor(fd: super::file::Fd) {
@@ -201,10 +194,8 @@ pub fn close_descriptor(fd: super::file::Fd) {
 /// Closes everything from 3 up.
 pub fn close_all() {
     // SAFETY: in a child, whose descriptors nobody else uses.
-    assert_eq!(
-        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) },
-        0
-    );
+    let got = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    assert_eq!(got, 0);
 }
 
 pub fn limit_file_size(bytes: u64) {

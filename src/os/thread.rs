@@ -32,6 +32,7 @@ impl Key {
 
     /// Sets the calling thread's value; the destructor runs for one that is not null. For keys
     /// past the 32nd glibc callocs here: the caller must be ready to be re-entered.
+    #[allow(clippy::not_unsafe_ptr_arg_deref)] // never read here: handed back as it came
     pub fn set(self, value: *mut c_void) -> Result<(), Errno> {
         let _keep = KeepErrno::new();
         // SAFETY: the key came from `create`; the value is only handed back.

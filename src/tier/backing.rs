@@ -280,7 +280,7 @@ pub(super) unsafe fn map_anonymous(addr: Addr, len: Bytes, thp: Thp) -> Result<(
 /// # Safety
 /// The caller owns the range.
 pub(super) unsafe fn advise_huge(addr: Addr, len: Bytes, thp: Thp) {
-    let whole = addr.is_aligned(SEGMENT) && len.get() % SEGMENT.get() == 0;
+    let whole = addr.is_aligned(SEGMENT) && len.get().is_multiple_of(SEGMENT.get());
     let advice = match thp {
         Thp::System => return,
         Thp::Never => Advice::NoHugePage,

@@ -3,7 +3,7 @@
 //! One file a tier, sparse, laid out like the tier's lane of the window. It is as long as what is
 //! mapped of it, so no touch is ever past its end; what is mapped and not committed is a hole.
 
-use super::backing::{Contents, Frozen, Released, Room, View, advise_huge};
+use super::backing::{Released, Room, View, advise_huge};
 use super::copies::Copies;
 use super::error::TierError;
 use crate::base::config::Thp;
@@ -14,7 +14,7 @@ use crate::os::limits::{self, Overcommit};
 use crate::os::lock::{Guard, Lock};
 use crate::os::map::{self, Access, Advice};
 use crate::os::report::{Warning, warn_once};
-use crate::os::{Errno, maps, space};
+use crate::os::{Errno, space};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -58,21 +58,21 @@ pub struct FileBacking {
     /// memfd's touch fail, so there it is allocated like the others (read when the tier is opened).
     allocates: bool,
     thp: Thp,
-    state: Lock<State>,
+    pub(super) state: Lock<State>,
     /// Some range may be mapped to another file than the current one, or to none in a child made
     /// past our handlers: set before the first `State` that it is true for, and cleared only in a
     /// child, where nothing is shared.
-    mixed: AtomicBool,
+    pub(super) mixed: AtomicBool,
     lost: AtomicU32,
-    witness: Option<Witness>,
-    copies: Lock<Copies>,
+    pub(super) witness: Option<Witness>,
+    pub(super) copies: Lock<Copies>,
 }
 
-struct State {
-    file: Option<Held>,
+pub(super) struct State {
+    pub(super) file: Option<Held>,
     /// The size we gave the file. Only ever grown, under the lock: setting a size that another
     /// thread has passed would cut its memory off.
-    size: usize,
+    pub(super) size: usize,
 }
 
 impl FileBacking {
@@ -150,7 +150,7 @@ impl FileBacking {
         self.lost.load(Ordering::Relaxed)
     }
 
-    fn is_mixed(&self) -> bool {
+    pub(super) fn is_mixed(&self) -> bool {
         // Acquire pairs with the Release in `turn_to_new_file`: who gets a newer file from the
         // lock knows that it has to map it, even without this; the pairing covers the readers
         // that do not take the lock.
@@ -168,7 +168,7 @@ impl FileBacking {
     }
 
     /// The current file, if its descriptor still is ours and this process made it.
-    fn known(&self, state: &mut State) -> Option<Held> {
+    pub(super) fn known(&self, state: &mut State) -> Option<Held> {
         if let Some(witness) = self
             .witness
             .as_ref()
@@ -198,7 +198,7 @@ impl FileBacking {
     }
 
     /// The current file, at least `end` bytes long; a new one where there is none.
-    fn reaching(&self, off: Bytes, len: Bytes) -> Result<Held, Errno> {
+    pub(super) fn reaching(&self, off: Bytes, len: Bytes) -> Result<Held, Errno> {
         let end = off.checked_add(len).ok_or(Errno::FBIG)?;
         let mut state: Guard<'_, State> = self.state.lock();
         let held = match self.known(&mut state) {
@@ -221,7 +221,7 @@ impl FileBacking {
     ///
     /// # Safety
     /// The caller owns the range and gives up its contents.
-    unsafe fn map_shared(
+    pub(super) unsafe fn map_shared(
         &self,
         addr: Addr,
         off: Bytes,
@@ -316,109 +316,6 @@ impl FileBacking {
         Released::Kept
     }
 
-    /// # Safety
-    /// As `Backing::freeze`.
-    pub(super) unsafe fn freeze(
-        &self,
-        addr: Addr,
-        off: Bytes,
-        len: Bytes,
-    ) -> Result<Frozen, Errno> {
-        let known = self.known(&mut self.state.lock());
-        let outcome = match known {
-            Some(held) if !self.is_mixed() || maps_only(addr, len, &held) => {
-                // SAFETY: as the caller promises; the range is mapped to this very file.
-                unsafe { self.freeze_over(addr, off, len, &held) }.map(|()| Frozen::Private)
-            }
-            // SAFETY: as the caller promises.
-            _ => unsafe { self.copies.lock().take(addr, len) }.map(|()| Frozen::Copied),
-        };
-        if let Err(error) = outcome {
-            warn_once(
-                Warning::ForkIncomplete,
-                format_args!("a child cannot have its parent's cold memory: {error}"),
-            );
-        }
-        outcome
-    }
-
-    /// Puts a private view of the file over the shared one, while other threads use it. The kernel
-    /// exchanges mappings under its lock, so they see the old one or the new.
-    ///
-    /// # Safety
-    /// The caller owns the range; it is mapped `View::Shared` to this file.
-    unsafe fn freeze_over(
-        &self,
-        addr: Addr,
-        off: Bytes,
-        len: Bytes,
-        held: &Held,
-    ) -> Result<(), Errno> {
-        // Before 6.12 mmap unmaps what was there before it asks whether the new memory may be
-        // charged, and a refusal leaves a hole that other threads crash in. It is charged only in
-        // this mode; the view is then made elsewhere first, where a refusal harms nobody, and
-        // moved, which charges nothing more.
-        if limits::overcommit() == Overcommit::Never {
-            // SAFETY: as the caller promises.
-            return unsafe { freeze_by_moving(addr, off, len, held) };
-        }
-        // SAFETY: the caller owns the range; the same bytes stand there afterwards.
-        let frozen = unsafe { map::file_private(addr, len, held.fd(), off) };
-        if frozen.is_err() {
-            // Nothing is left to fail after the kernel's first checks, which leave all as it was;
-            // if a hole was left all the same, the shared view closes it.
-            // SAFETY: the caller owns the range; the same bytes stand there afterwards.
-            unsafe {
-                if map::file_shared(addr, len, held.fd(), off).is_ok() {
-                    let _ = map::advise(addr, len, Advice::DontFork);
-                }
-            }
-        }
-        frozen
-    }
-
-    /// # Safety
-    /// As `Backing::thaw`.
-    pub(super) unsafe fn thaw(
-        &self,
-        addr: Addr,
-        off: Bytes,
-        len: Bytes,
-    ) -> Result<Contents, Errno> {
-        let held = self.reaching(off, len)?;
-        let contents = match space::punch(&held, off, len) {
-            Ok(()) => Contents::Zero,
-            // Space that cannot be given back is there for the next use.
-            Err(_) => Contents::Unknown,
-        };
-        // SAFETY: the caller owns the range and gives up its contents.
-        unsafe { self.map_shared(addr, off, len, &held) }?;
-        Ok(contents)
-    }
-
-    pub(super) fn after_fork_parent(&self) {
-        self.copies.lock().drop_all();
-    }
-
-    /// All that the child inherited is frozen, copied or missing, and nothing is shared: what it
-    /// maps from now on is of its own file.
-    pub(super) fn after_fork_child(&self) {
-        let mut state = self.state.lock();
-        if let Some(held) = state.file {
-            held.close();
-        }
-        *state = State {
-            file: None,
-            size: 0,
-        };
-        // Relaxed: the child has one thread yet.
-        self.mixed.store(false, Ordering::Relaxed);
-        if let Some(witness) = &self.witness {
-            witness.renew();
-        }
-        self.copies.lock().put_in_place();
-    }
-
     pub(super) fn usage(&self) -> Option<Bytes> {
         let held = self.known(&mut self.state.lock())?;
         space::occupied(&held).ok()
@@ -452,41 +349,4 @@ impl FileBacking {
         }
         Ok(())
     }
-}
-
-/// Makes the private view elsewhere and moves it into place.
-///
-/// # Safety
-/// As `FileBacking::freeze_over`.
-pub(super) unsafe fn freeze_by_moving(
-    addr: Addr,
-    off: Bytes,
-    len: Bytes,
-    held: &Held,
-) -> Result<(), Errno> {
-    let aside = map::file_private_anywhere(len, held.fd(), off)?;
-    // SAFETY: `aside` was made just now; the other range the caller owns, and its contents are the
-    // file's, so the same bytes stand there afterwards.
-    unsafe { map::move_onto(aside, len, addr, len) }.inspect_err(|_| {
-        // SAFETY: nobody else knows `aside`.
-        let _ = unsafe { map::unmap(aside, len) };
-    })
-}
-
-/// Whether all of the range is mapped shared to this file. By inode number alone: /proc/self/maps
-/// shows another device than fstat on file systems with subvolumes; a number that differs falsely
-/// only costs a copy.
-fn maps_only(addr: Addr, len: Bytes, held: &Held) -> bool {
-    let end = addr.add(len);
-    let mut reached = addr;
-    let read = maps::each(|mapping| {
-        if mapping.shared
-            && mapping.inode == held.identity().inode()
-            && mapping.start <= reached
-            && mapping.end > reached
-        {
-            reached = mapping.end;
-        }
-    });
-    read.is_ok() && reached >= end
 }

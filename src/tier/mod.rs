@@ -19,6 +19,7 @@ mod children;
 mod copies;
 mod error;
 mod file;
+mod freeze;
 mod node;
 #[cfg(test)]
 mod tests;

@@ -41,11 +41,8 @@ fn each_sees_its_own(tier: &Backing, lane: &Lane, expected: Frozen) {
     let words = lane.base.as_ptr().cast::<u64>();
     for i in 0..SLICE.get() / 8 {
         // SAFETY: mapped; no reference exists.
-        assert_eq!(
-            unsafe { words.add(i).read_volatile() },
-            i as u64 + 1,
-            "the child's write shows"
-        );
+        let got = unsafe { words.add(i).read_volatile() };
+        assert_eq!(got, i as u64 + 1, "the child's write shows");
     }
     lane.fill(SEGMENT, SLICE, 3);
     to_child.send();
@@ -93,17 +90,14 @@ fn freezing_aside_keeps_every_byte() {
     let held = tier.as_file().current().unwrap();
     // SAFETY: the range is mapped to this file.
     unsafe {
-        super::super::file::freeze_by_moving(lane.base, Bytes::ZERO, SEGMENT, &held).unwrap();
+        super::super::freeze::freeze_by_moving(lane.base, Bytes::ZERO, SEGMENT, &held).unwrap();
     }
     assert!(lane.holds(Bytes::ZERO, SEGMENT, 7));
     lane.fill(Bytes::ZERO, SEGMENT, 8);
     let again = map::file_shared_anywhere(SEGMENT, held.fd(), Bytes::ZERO).unwrap();
     // SAFETY: mapped just now.
-    assert_eq!(
-        unsafe { again.as_ptr().cast::<u64>().read() },
-        7,
-        "the file is frozen"
-    );
+    let got = unsafe { again.as_ptr().cast::<u64>().read() };
+    assert_eq!(got, 7, "the file is frozen");
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! What fork means for a file: the shared view becomes a private one before it, and a shared one
+//! again when the range is empty and no child reads the file any more.
+
+use super::backing::{Contents, Frozen};
+use super::file::{FileBacking, State};
+use crate::base::{Addr, Bytes};
+use crate::os::file::Held;
+use crate::os::limits::{self, Overcommit};
+use crate::os::map::{self, Advice};
+use crate::os::report::{Warning, warn_once};
+use crate::os::{Errno, maps, space};
+use crate::sync::Ordering;
+
+impl FileBacking {
+    /// # Safety
+    /// As `Backing::freeze`.
+    pub(super) unsafe fn freeze(
+        &self,
+        addr: Addr,
+        off: Bytes,
+        len: Bytes,
+    ) -> Result<Frozen, Errno> {
+        let known = self.known(&mut self.state.lock());
+        let outcome = match known {
+            Some(held) if !self.is_mixed() || maps_only(addr, len, &held) => {
+                // SAFETY: as the caller promises; the range is mapped to this very file.
+                unsafe { self.freeze_over(addr, off, len, &held) }.map(|()| Frozen::Private)
+            }
+            // SAFETY: as the caller promises.
+            _ => unsafe { self.copies.lock().take(addr, len) }.map(|()| Frozen::Copied),
+        };
+        if let Err(error) = outcome {
+            warn_once(
+                Warning::ForkIncomplete,
+                format_args!("a child cannot have its parent's cold memory: {error}"),
+            );
+        }
+        outcome
+    }
+
+    /// Puts a private view of the file over the shared one, while other threads use it. The kernel
+    /// exchanges mappings under its lock, so they see the old one or the new.
+    ///
+    /// # Safety
+    /// The caller owns the range; it is mapped `View::Shared` to this file.
+    unsafe fn freeze_over(
+        &self,
+        addr: Addr,
+        off: Bytes,
+        len: Bytes,
+        held: &Held,
+    ) -> Result<(), Errno> {
+        // Before 6.12 mmap unmaps what was there before it asks whether the new memory may be
+        // charged, and a refusal leaves a hole that other threads crash in. It is charged only in
+        // this mode; the view is then made elsewhere first, where a refusal harms nobody, and
+        // moved, which charges nothing more.
+        if limits::overcommit() == Overcommit::Never {
+            // SAFETY: as the caller promises.
+            return unsafe { freeze_by_moving(addr, off, len, held) };
+        }
+        // SAFETY: the caller owns the range; the same bytes stand there afterwards.
+        let frozen = unsafe { map::file_private(addr, len, held.fd(), off) };
+        if frozen.is_err() {
+            // Nothing is left to fail after the kernel's first checks, which leave all as it was;
+            // if a hole was left all the same, the shared view closes it.
+            // SAFETY: the caller owns the range; the same bytes stand there afterwards.
+            unsafe {
+                if map::file_shared(addr, len, held.fd(), off).is_ok() {
+                    let _ = map::advise(addr, len, Advice::DontFork);
+                }
+            }
+        }
+        frozen
+    }
+
+    /// # Safety
+    /// As `Backing::thaw`.
+    pub(super) unsafe fn thaw(
+        &self,
+        addr: Addr,
+        off: Bytes,
+        len: Bytes,
+    ) -> Result<Contents, Errno> {
+        let held = self.reaching(off, len)?;
+        let contents = match space::punch(&held, off, len) {
+            Ok(()) => Contents::Zero,
+            // Space that cannot be given back is there for the next use.
+            Err(_) => Contents::Unknown,
+        };
+        // SAFETY: the caller owns the range and gives up its contents.
+        unsafe { self.map_shared(addr, off, len, &held) }?;
+        Ok(contents)
+    }
+
+    pub(super) fn after_fork_parent(&self) {
+        self.copies.lock().drop_all();
+    }
+
+    /// All that the child inherited is frozen, copied or missing, and nothing is shared: what it
+    /// maps from now on is of its own file.
+    pub(super) fn after_fork_child(&self) {
+        let mut state = self.state.lock();
+        if let Some(held) = state.file {
+            held.close();
+        }
+        *state = State {
+            file: None,
+            size: 0,
+        };
+        // Relaxed: the child has one thread yet.
+        self.mixed.store(false, Ordering::Relaxed);
+        if let Some(witness) = &self.witness {
+            witness.renew();
+        }
+        self.copies.lock().put_in_place();
+    }
+}
+
+/// Makes the private view elsewhere and moves it into place.
+///
+/// # Safety
+/// As `FileBacking::freeze_over`.
+pub(super) unsafe fn freeze_by_moving(
+    addr: Addr,
+    off: Bytes,
+    len: Bytes,
+    held: &Held,
+) -> Result<(), Errno> {
+    let aside = map::file_private_anywhere(len, held.fd(), off)?;
+    // SAFETY: `aside` was made just now; the other range the caller owns, and its contents are the
+    // file's, so the same bytes stand there afterwards.
+    unsafe { map::move_onto(aside, len, addr, len) }.inspect_err(|_| {
+        // SAFETY: nobody else knows `aside`.
+        let _ = unsafe { map::unmap(aside, len) };
+    })
+}
+
+/// Whether all of the range is mapped shared to this file. By inode number alone: /proc/self/maps
+/// shows another device than fstat on file systems with subvolumes; a number that differs falsely
+/// only costs a copy.
+fn maps_only(addr: Addr, len: Bytes, held: &Held) -> bool {
+    let end = addr.add(len);
+    let mut reached = addr;
+    let read = maps::each(|mapping| {
+        if mapping.shared
+            && mapping.inode == held.identity().inode()
+            && mapping.start <= reached
+            && mapping.end > reached
+        {
+            reached = mapping.end;
+        }
+    });
+    read.is_ok() && reached >= end
+}
