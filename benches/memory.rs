@@ -29,7 +29,7 @@ struct Figures {
 fn python(row: &Allocator, scale: f64, pymalloc: &str) -> Result<Figures, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/memory.py");
     let mut cmd = Command::new("timeout");
-    cmd.args(["300", "/usr/bin/python3", "-I"])
+    cmd.args(["300", "/usr/bin/python3"])
         .arg(script)
         .arg(scale.to_string());
     let ran = row
@@ -207,12 +207,12 @@ fn main() {
             }
             let (peaks, ends): (Vec<f64>, Vec<f64>) = samples.iter().copied().unzip();
             let (peak, end) = (median(&peaks), median(&ends));
-            table.add_row([
-                program,
-                &row.name,
-                &format!("{peak:.1}"),
-                &format!("{end:.1}"),
-            ]);
+            let cells = [program.to_string(), row.name.clone()];
+            table.add_row(
+                cells
+                    .into_iter()
+                    .chain([peak, end].map(|m| format!("{m:.1}"))),
+            );
             results.push(json!({
                 "program": program, "allocator": row.name, "peak_mib": peak, "end_mib": end,
                 "peaks_mib": peaks, "ends_mib": ends,

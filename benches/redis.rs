@@ -66,6 +66,12 @@ struct Samples {
     cpu_us: Vec<f64>,
 }
 
+impl Samples {
+    fn medians(&self) -> (f64, f64) {
+        (median(&self.per_second), median(&self.cpu_us))
+    }
+}
+
 fn rows(dir: &Path) -> Vec<Allocator> {
     let plain = Allocator::new("plain (jemalloc)", None);
     let mut jemalloc = support::jemalloc();
@@ -205,39 +211,40 @@ fn main() {
         }
     }
 
-    let mut header = vec!["allocator".to_string()];
-    for load in LOADS {
-        header.extend([
-            format!("{}/s", load.name),
-            "of plain".into(),
-            "CPU µs".into(),
-        ]);
-        header.push("of plain".into());
-    }
+    let header = [
+        "load",
+        "allocator",
+        "requests/s",
+        "of plain",
+        "CPU µs",
+        "of plain",
+    ];
     let mut table = support::table(header);
     let mut results = Vec::new();
-    for (i, row) in rows.iter().enumerate() {
-        if let Some(why) = &failures[i] {
-            table.add_row([row.name.as_str(), "fails: see below"]);
-            results.push(json!({ "allocator": row.name, "failure": why }));
-            continue;
-        }
-        let mut cells = vec![row.name.clone()];
-        let mut loads = Vec::new();
-        for (load, (own, plain)) in LOADS.iter().zip(samples[i].iter().zip(&samples[0])) {
-            let (rate, cpu) = (median(&own.per_second), median(&own.cpu_us));
-            let rate_ratio = rate / median(&plain.per_second);
-            let cpu_ratio = cpu / median(&plain.cpu_us);
-            cells.extend([format!("{rate:.0}"), format!("{rate_ratio:.2}")]);
-            cells.extend([format!("{cpu:.1}"), format!("{cpu_ratio:.2}")]);
-            loads.push(json!({
-                "load": load.name, "per_second": rate, "of_plain": rate_ratio, "cpu_us": cpu,
-                "cpu_of_plain": cpu_ratio, "samples_per_second": own.per_second,
-                "samples_cpu_us": own.cpu_us,
+    for (l, load) in LOADS.iter().enumerate() {
+        let (plain_rate, plain_cpu) = samples[0][l].medians();
+        for (i, row) in rows
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| failures[*i].is_none())
+        {
+            let own = &samples[i][l];
+            let (rate, cpu) = own.medians();
+            let (rate_ratio, cpu_ratio) = (rate / plain_rate, cpu / plain_cpu);
+            table.add_row([
+                load.name.to_string(),
+                row.name.clone(),
+                format!("{rate:.0}"),
+                format!("{rate_ratio:.2}"),
+                format!("{cpu:.1}"),
+                format!("{cpu_ratio:.2}"),
+            ]);
+            results.push(json!({
+                "load": load.name, "allocator": row.name, "per_second": rate,
+                "of_plain": rate_ratio, "cpu_us": cpu, "cpu_of_plain": cpu_ratio,
+                "samples_per_second": own.per_second, "samples_cpu_us": own.cpu_us,
             }));
         }
-        table.add_row(cells);
-        results.push(json!({ "allocator": row.name, "loads": Value::Array(loads) }));
     }
     println!("Redis, medians of {rounds} interleaved rounds; CPU: of the server, for one request");
     println!("{table}");
@@ -246,7 +253,15 @@ fn main() {
             println!("{} fails: {why}", row.name);
         }
     }
-    support::save("redis", &json!({ "rounds": rounds, "rows": results }));
+    let failed: Value = rows
+        .iter()
+        .zip(&failures)
+        .filter_map(|(row, why)| why.as_ref().map(|w| (row.name.clone(), json!(w))))
+        .collect();
+    support::save(
+        "redis",
+        &json!({ "rounds": rounds, "rows": results, "failures": failed }),
+    );
     if failures
         .iter()
         .zip(&rows)
