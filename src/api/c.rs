@@ -205,7 +205,7 @@ pub unsafe extern "C" fn tierheap_posix_memalign(
     alignment: usize,
     size: usize,
 ) -> c_int {
-    let good = alignment.is_power_of_two() && alignment % size_of::<*mut c_void>() == 0;
+    let good = alignment.is_power_of_two() && alignment.is_multiple_of(size_of::<*mut c_void>());
     let Some(kind) = kind_of_handle(kind).filter(|_| good && !ptr.is_null()) else {
         return Errno::INVAL.get();
     };
@@ -429,10 +429,10 @@ pub unsafe extern "C" fn tierheap_stats_print(
     };
     // SAFETY: the callback is the caller's to make sound.
     let piece = |bytes: &[u8]| unsafe { write(opaque, bytes.as_ptr().cast(), bytes.len()) };
-    // SAFETY: the caller's promise.
     let format = if format.is_null() {
         b"text"
     } else {
+        // SAFETY: the caller's promise.
         unsafe { CStr::from_ptr(format) }.to_bytes()
     };
     match format {

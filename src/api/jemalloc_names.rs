@@ -135,25 +135,28 @@ pub unsafe extern "C" fn mallctl(
     }
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    // SAFETY (each `put`): the caller's promise on `old` and `old_len`.
+    // SAFETY: the caller's promise on `old` and `old_len`.
+    let put_flag = |v: bool| unsafe { put(old, old_len, v) };
+    // SAFETY: as above.
+    let put_size = |v: usize| unsafe { put(old, old_len, v) };
     match name {
         b"version" => {
             const VERSION: &CStr = c"5.3.0-tierheap";
+            // SAFETY: as above.
             unsafe { put(old, old_len, VERSION.as_ptr()) }
         }
         // Redis writes 1 to have the statistics refreshed; they always are.
-        b"epoch" => unsafe { put(old, old_len, 1u64) },
-        b"background_thread" | b"config.stats" | b"config.prof" | b"opt.abort" => unsafe {
-            put(old, old_len, false)
-        },
+        b"epoch" => put_size(1),
+        b"background_thread" | b"config.stats" | b"config.prof" | b"opt.abort" => put_flag(false),
         b"thread.tcache.flush" | b"thread.idle" => 0,
+        // SAFETY: as above.
         b"arenas.narenas" => unsafe { put(old, old_len, 1u32) },
         n if n.starts_with(b"arena.") && (n.ends_with(b".purge") || n.ends_with(b".decay")) => {
             runtime::trim();
             0
         }
         n => match read(n) {
-            Some(value) => unsafe { put(old, old_len, value) },
+            Some(value) => put_size(value),
             None => Errno::NOENT.get(),
         },
     }

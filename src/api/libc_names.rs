@@ -103,7 +103,7 @@ pub unsafe extern "C" fn posix_memalign(
     alignment: usize,
     size: usize,
 ) -> c_int {
-    if !alignment.is_power_of_two() || alignment % size_of::<*mut c_void>() != 0 {
+    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<*mut c_void>()) {
         return Errno::INVAL.get();
     }
     let _keep = KeepErrno::new();

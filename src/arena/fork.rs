@@ -35,8 +35,7 @@ impl Lane {
         let (first, end) = (st.first, st.first + st.top);
         let mut at = first;
         while at < end {
-            // SAFETY (each record below): the lane's lock is held, and no record is kept.
-            let state = |i: u32| unsafe { WINDOW.segment(SegmentId(i)) }.state;
+            let state = |i: u32| st.state_of(SegmentId(i));
             if state(at) != State::Mapped {
                 at += 1;
                 continue;

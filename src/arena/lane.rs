@@ -52,6 +52,8 @@ pub struct Lane {
     state: Lock<LaneState>,
     account: Account,
     fallbacks: AtomicU64,
+    /// What the state says, to be asked without the lock.
+    open: AtomicBool,
     /// Whether segments wait to be purged: a hint, so that asking takes no lock.
     has_dirty: AtomicBool,
 }
@@ -63,6 +65,7 @@ impl Lane {
             state: Lock::new(LaneState::CLOSED),
             account: Account::new(None),
             fallbacks: AtomicU64::new(0),
+            open: AtomicBool::new(false),
             has_dirty: AtomicBool::new(false),
         }
     }
@@ -83,6 +86,10 @@ impl Lane {
         st.tier = tier;
         st.first = first.0;
         st.count = count;
+        // Relaxed: a statistic that starts anew.
+        self.fallbacks.store(0, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `is_open`.
+        self.open.store(true, Ordering::Release);
     }
 
     /// Takes the lane out of force: unmaps what it has and closes the backing. Nobody holds a
@@ -112,6 +119,8 @@ impl Lane {
             }
         }
         st.backing.close();
+        // Release: as in `open`.
+        self.open.store(false, Ordering::Release);
         let (tier, first, count) = (st.tier, st.first, st.count);
         *st = LaneState {
             tier,
@@ -149,7 +158,8 @@ impl Lane {
 
     /// Whether the lane is in force.
     pub fn is_open(&self) -> bool {
-        self.state.lock().open
+        // Acquire: pairs with the Release in `open`.
+        self.open.load(Ordering::Acquire)
     }
 
     /// Whether memory of ours, of any state, is mapped for this segment.
@@ -174,9 +184,10 @@ impl Lane {
         &self.account
     }
 
-    /// Runs `f` with the lane's backing, for names and statistics.
+    /// Runs `f` with the lane's backing, for names and statistics. `None` for a closed lane, and in
+    /// a signal handler that interrupted the holder of its lock.
     pub fn with_backing<R>(&self, f: impl FnOnce(&Backing) -> R) -> Option<R> {
-        let st = self.state.lock();
+        let st = self.state.lock_within()?;
         st.open.then(|| f(&st.backing))
     }
 
@@ -194,7 +205,9 @@ impl Lane {
         match self.try_alloc(&mut st, n, beyond) {
             // What others have freed and not yet purged is still charged, and its addresses may
             // be what a large run lacks.
-            Err(Refused::Limit | Refused::Addresses) if st.dirty_head != NONE => {
+            Err(Refused::Limit | Refused::Addresses | Refused::System(_))
+                if st.dirty_head != NONE =>
+            {
                 self.purge_waiting(&mut st, now);
                 self.try_alloc(&mut st, n, beyond)
             }

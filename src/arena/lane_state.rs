@@ -50,6 +50,12 @@ impl LaneState {
         id.0 >= self.first && id.0 - self.first < self.count
     }
 
+    pub(super) fn state_of(&self, id: SegmentId) -> State {
+        // SAFETY: the lane's lock is held (there is no `LaneState` without it), and the record is
+        // not kept.
+        unsafe { WINDOW.segment(id) }.state
+    }
+
     pub(super) fn offset_of(&self, addr: Addr) -> Bytes {
         addr.offset_from(WINDOW.segment_addr(SegmentId(self.first)))
     }
@@ -97,8 +103,7 @@ impl LaneState {
         let mut i = 0;
         while i < n {
             let here = SegmentId(id.0 + i as u32);
-            // SAFETY (each record below): the lane's lock is held, and no record is kept.
-            let unmapped = |i: usize| unsafe { WINDOW.segment(SegmentId(id.0 + i as u32)) }.state == State::Unmapped;
+            let unmapped = |i: usize| self.state_of(SegmentId(id.0 + i as u32)) == State::Unmapped;
             if !unmapped(i) {
                 i += 1;
                 continue;
@@ -185,8 +190,8 @@ impl LaneState {
 
     /// Puts the segment in the list that its longest free run asks for, or in none.
     pub(super) fn relist(&mut self, id: SegmentId) {
-        // SAFETY (each record below): the lane's lock is held; `next` and `prev` are other
-        // segments than `id`, and each record is dropped before another of the same is taken.
+        // SAFETY: the lane's lock is held; `next` and `prev` are other segments than `id`, and
+        // each record is dropped before another of the same is taken.
         let seg = unsafe { WINDOW.segment(id) };
         let want = if seg.state == State::Mapped {
             longest_run(seg.free) as u8
@@ -199,9 +204,11 @@ impl LaneState {
         }
         if have != 0 {
             if next != NONE {
+                // SAFETY: as above.
                 unsafe { WINDOW.segment(SegmentId(next)) }.prev = prev;
             }
             if prev != NONE {
+                // SAFETY: as above.
                 unsafe { WINDOW.segment(SegmentId(prev)) }.next = next;
             } else if let Some(head) = self.lists.get_mut(have as usize) {
                 *head = next;
@@ -217,9 +224,11 @@ impl LaneState {
             next = core::mem::replace(head, id.0);
             self.nonempty |= 1 << want;
             if next != NONE {
+                // SAFETY: as above.
                 unsafe { WINDOW.segment(SegmentId(next)) }.prev = id.0;
             }
         }
+        // SAFETY: as above.
         let seg = unsafe { WINDOW.segment(id) };
         seg.listed = want;
         seg.next = next;

@@ -130,6 +130,6 @@ pub fn open_lane(
     Ok(())
 }
 
-const _: () = assert!(SMALLEST_WINDOW / SEGMENT.get() / 2 % LANE_GRAIN == 0);
-const _: () = assert!((1 << 30) / SEGMENT.get() / 2 % LANE_GRAIN == 0);
+const _: () = assert!((SMALLEST_WINDOW / SEGMENT.get() / 2).is_multiple_of(LANE_GRAIN));
+const _: () = assert!(((1usize << 30) / SEGMENT.get() / 2).is_multiple_of(LANE_GRAIN));
 const _: () = assert!(SLICES_PER_SEGMENT == 32);

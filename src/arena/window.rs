@@ -249,6 +249,6 @@ impl Window {
     }
 }
 
-const _: () = assert!(align_of::<Segment>() <= 8 && SENTINEL % 8 == 0);
+const _: () = assert!(align_of::<Segment>() <= 8 && SENTINEL.is_multiple_of(8));
 // The table starts at SENTINEL + 9 * slices: aligned since slices is a multiple of 32.
-const _: () = assert!(9 * SLICES_PER_SEGMENT % 8 == 0);
+const _: () = assert!((9 * SLICES_PER_SEGMENT).is_multiple_of(8));

@@ -6,6 +6,10 @@
 //! No class below 16: a `malloc(8)` may be used for anything of alignment 16 by code that was
 //! written against glibc.
 
+// The tables are made and checked at compile time, and a `SizeClass` is an index into them by
+// construction.
+#![allow(clippy::indexing_slicing)]
+
 use super::units::{Bytes, SLICE};
 
 /// An index into the table of block sizes.

@@ -199,7 +199,9 @@ unsafe fn use_frozen(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
 
 /// A new slab for the bin, from the first tier in the policy's order that has room.
 unsafe fn grow(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
-    let Some(class) = SizeClass::from_index(unsafe { (*bin).class } as usize) else {
+    // SAFETY: the caller owns the bin.
+    let class = unsafe { (*bin).class };
+    let Some(class) = SizeClass::from_index(class as usize) else {
         return false;
     };
     let slices = class.slab_slices();

@@ -201,6 +201,10 @@ pub struct SharedPart {
     pub next: AtomicPtr<ThreadHeap>,
 }
 
+#[allow(
+    clippy::declare_interior_mutable_const,
+    reason = "only ever the value of a static"
+)]
 const PLACEHOLDER: ThreadHeap = ThreadHeap {
     heap: KindHeap::EMPTY,
     view: View::NOTHING,

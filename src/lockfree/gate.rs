@@ -111,18 +111,17 @@ impl Gate {
     /// until [`Gate::open`].
     #[must_use = "only one thread may hold the gate closed"]
     pub fn close(&self, own: &Seat) -> bool {
-        // Acquire pairs with the Release in `open`: one closer after the other.
-        let closed = self.closed.compare_exchange(
-            false,
-            true,
-            Ordering::Acquire,
-            Ordering::Relaxed, // nothing is concluded from a gate closed by another
-        );
+        // Relaxed (both): the fence below turns success into an Acquire, which pairs with the
+        // Release in `open`, one closer after the other; nothing is concluded from a gate that
+        // another has closed.
+        let closed =
+            self.closed
+                .compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         if closed.is_err() {
             return false;
         }
         own.deeper();
-        // The other half of Dekker, see `try_enter`.
+        // The other half of Dekker, see `try_enter`; and the Acquire of the exchange above.
         fence(Ordering::SeqCst);
         true
     }
@@ -130,7 +129,7 @@ impl Gate {
     /// Opens the gate again; for the thread that closed it.
     pub fn open(&self, own: &Seat) {
         own.shallower();
-        // Release: pairs with the Acquires in `try_enter` and `close`.
+        // Release: pairs with the Acquire in `try_enter` and the fence in `close`.
         self.closed.store(false, Ordering::Release);
     }
 

@@ -98,10 +98,15 @@ pub unsafe fn open_in_child(me: *mut ThreadHeap) {
     GATE.force_open_in_child(own_seat(me), true);
 }
 
+/// Whether the calling thread is in the middle of a slow path, that is, a signal handler.
+pub fn is_inside(me: *mut ThreadHeap) -> bool {
+    own_seat(me).is_inside()
+}
+
 /// Runs `f` while no thread is in a slow path; `None` where the calling thread itself is in the
 /// middle of one (a signal handler).
 pub fn alone<R>(me: *mut ThreadHeap, f: impl FnOnce() -> R) -> Option<R> {
-    if own_seat(me).is_inside() {
+    if is_inside(me) {
         return None;
     }
     close(me);

@@ -122,7 +122,7 @@ pub fn prepare() -> Result<(), Refusal> {
 pub fn by_address(address: usize) -> Option<KindId> {
     let offset = address.wrapping_sub(&raw const KINDS as usize);
     let size = size_of::<crate::heap::kind::Kind>();
-    if offset % size != 0 || offset / size >= MAX_KINDS {
+    if !offset.is_multiple_of(size) || offset / size >= MAX_KINDS {
         return None;
     }
     let id = KindId((offset / size) as u16);

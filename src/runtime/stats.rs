@@ -17,7 +17,7 @@ pub struct TierStats {
     /// Bytes of slabs and large blocks, and of freed ones not yet given back: what counts
     /// against the limit.
     pub held: Bytes,
-    /// Bytes of physical memory or file space behind it.
+    /// Bytes of physical memory or file space behind it; 0 where `asked` is `None`.
     pub resident: Bytes,
     /// The most ever held.
     pub peak: Bytes,
@@ -46,7 +46,11 @@ pub fn tier(id: TierId) -> Option<TierStats> {
     Some(TierStats {
         asked,
         held: lane.account().held(),
-        resident: resident(lane),
+        resident: if gate::is_inside(slot::get()) {
+            Bytes::ZERO
+        } else {
+            resident(lane)
+        },
         peak: lane.account().peak(),
         limit: lane.account().limit(),
         fallbacks: lane.fallbacks(),
