@@ -123,8 +123,8 @@ pub fn tcmalloc() -> Allocator {
 
 /// The library of this tree, all in DRAM; none with `PEERS_ONLY`.
 ///
-/// Built here into a folder of its own: `cargo bench` itself builds a `libtierheap.so` without
-/// the feature `preload` into `target/release`, which would measure glibc.
+/// Built here, into a folder of its own: what is measured is this tree, whatever was built with
+/// whatever features in `target/release`.
 pub fn tierheap() -> Option<Allocator> {
     if set("PEERS_ONLY") {
         return None;
