@@ -42,7 +42,7 @@ static void figures(void)
 	CHECK_EQ(before.tier[1].limit, 8 * MIB);
 	size_t small = 0, large = 0;
 	for (size_t i = 0; i < COUNT; i++) {
-		size_t n = i % 2 ? i % 900 + 1 : i % 9000 + 1024;
+		size_t n = i % 2 ? i % 900 + 1 : i * 13 % 18000 + 1024;
 		blocks[i] = tierheap_malloc(NULL, n);
 		CHECK(blocks[i]);
 		memset(blocks[i], 1, n);

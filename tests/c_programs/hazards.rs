@@ -4,7 +4,7 @@ use crate::build::{
     Case, Says, attempt, compile, folder, link_with, plain, plugin, preloaded, program,
 };
 use crate::common;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -254,46 +254,43 @@ fn hazard_23_malloc_in_a_signal_handler() {
 /// A tier on a tmpfs of 8 MiB, mounted where only the program sees it.
 #[test]
 fn hazard_24_full_disk() {
+    on_full_disk("mount -t tmpfs -o size=8m none \"$1\"", "8");
+}
+
+/// The same on ext4, read ahead as widely as on large disks: the page cache then has folios that
+/// span what is allocated and what is not. Needs root, for the loop device.
+#[test]
+fn hazard_24_full_disk_with_large_folios() {
+    on_full_disk(
+        "truncate -s 64M \"$1.image\" && mkfs.ext4 -q -F -b 4096 -m 0 \"$1.image\" \
+         && mount -o loop \"$1.image\" \"$1\" \
+         && blockdev --setra 16384 \"$(findmnt -no SOURCE \"$1\")\"",
+        "64",
+    );
+}
+
+fn on_full_disk(mount: &str, mebibytes: &str) {
+    let path = program("hazard_24_full_disk");
     for (argument, strict) in [("falls-back", "0"), ("strict", "1")] {
         let dir = folder();
-        let at = CString::new(dir.path().as_os_str().as_encoded_bytes()).unwrap();
-        let path = program("hazard_24_full_disk");
-        let config = format!(
-            "cold=file:{};policy=cold;strict={strict}",
-            dir.path().display()
+        let at = dir.path().join("disk");
+        std::fs::create_dir(&at).unwrap();
+        let script = format!(
+            "{mount} || exit 99; \
+             LD_PRELOAD=\"$3\" TIERHEAP=\"cold=file:$1;policy=cold;strict={strict}\" EXPECT_TIERHEAP=1 \
+             exec \"$2\" {argument} {mebibytes}"
         );
-        let mut cmd = preloaded(&path, &config);
-        // SAFETY: system calls between fork and exec, on memory made before.
-        unsafe {
-            cmd.pre_exec(move || {
-                let private = if libc::geteuid() == 0 {
-                    0
-                } else {
-                    libc::CLONE_NEWUSER
-                };
-                let done = libc::unshare(libc::CLONE_NEWNS | private) == 0
-                    && libc::mount(
-                        c"none".as_ptr(),
-                        c"/".as_ptr(),
-                        std::ptr::null(),
-                        libc::MS_REC | libc::MS_PRIVATE,
-                        std::ptr::null(),
-                    ) == 0
-                    && libc::mount(
-                        c"none".as_ptr(),
-                        at.as_ptr(),
-                        c"tmpfs".as_ptr(),
-                        0,
-                        c"size=8m".as_ptr().cast(),
-                    ) == 0;
-                if done {
-                    Ok(())
-                } else {
-                    Err(std::io::Error::last_os_error())
-                }
-            });
-        }
-        attempt(argument, cmd.arg(argument), Says::Warnings).unwrap_or_else(|f| panic!("{f}"));
+        // SAFETY: a plain system call.
+        let namespaces = if unsafe { libc::geteuid() } == 0 {
+            "-m"
+        } else {
+            "-rm"
+        };
+        let mut cmd = plain(Path::new("unshare"));
+        cmd.args([namespaces, "sh", "-c", &script, "sh"])
+            .args([&at, &path, &common::library()]);
+        let ran = attempt(argument, &mut cmd, Says::Warnings);
+        ran.unwrap_or_else(|f| panic!("{f}"));
     }
 }
 
