@@ -121,11 +121,12 @@ static void many_at_once(void)
 	for (size_t i = 0; i < made; i++)
 		CHECK_EQ(tierheap_kind_destroy(kinds[i]), 0);
 
-	for (made = 0; made < COUNT && !(code = create(&kinds[made], "cold=file:%s;policy=cold", folder)); made++)
+	/* Each with a tier of its own, which takes address space as well. */
+	for (made = 0; made < COUNT && !(code = create(&kinds[made], "cold=file:%s,limit:16M;policy=cold", folder)); made++)
 		CHECK(tierheap_malloc(kinds[made], 10000));
-	CHECK_GE(made, 16);
+	CHECK_GE(made, 8);
 	if (made < COUNT)
-		CHECK_EQ(code, TIERHEAP_ETOOMANY);
+		CHECK(code == TIERHEAP_ETOOMANY || code == TIERHEAP_ENOMEM);
 	for (size_t i = 0; i < made; i++)
 		CHECK_EQ(tierheap_kind_destroy(kinds[i]), 0);
 	/* After all that, one more. */
@@ -160,7 +161,7 @@ static void bad_specifications(void)
 	static const char *const words[] = {
 		"polcy=cold", "policy=warm", "cold=", "cold=disk:/tmp", "cold=memfd,limit:", "cold=memfd,limit:5X",
 		"cold=memfd,limit:12MB", "cold=memfd,limt:5M", "dram=lots", "dram=-1", "threshold=1.5K", "strict=2",
-		"strict=yes", "ratio=1", "cold=memfd;policy=ratio;ratio=1:", "cold=memfd;policy=ratio;ratio=a:b",
+		"strict=yes", "cold=memfd;policy=ratio;ratio=1:", "cold=memfd;policy=ratio;ratio=a:b",
 		"policy", "=cold", "policy=cold=cold", "cold=memfd;policy=cold;junk", "cold=memfd policy=cold",
 		"dram=99999999999999999999999G", "thp=sometimes", "abort=maybe", "policy=cold;policy=dram",
 		"cold=devdax:/dev/dax0.0", "mmap=1", "cold=node:", "cold=node:x",
