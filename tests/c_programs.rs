@@ -12,5 +12,7 @@ mod common;
 mod hazards;
 #[path = "c_programs/libc.rs"]
 mod libc_names;
+#[path = "c_programs/limits.rs"]
+mod limits;
 #[path = "c_programs/stress.rs"]
 mod stress;

@@ -115,10 +115,12 @@ pub fn check(rooms: &[Room], file: &str, text: &str) -> Result<(Vec<Breach>, Vec
                     "all rooms at once, or the crate by another name".to_owned(),
                 );
             }
-            ["crate", to, ..] if to != top && rooms.iter().any(|r| r.name == to) => {
-                if !room.is_some_and(|r| r.may_import.iter().any(|i| i == to)) {
-                    breach(*line, format!("`{top}` may not import `{to}`"));
-                }
+            ["crate", to, ..]
+                if to != top
+                    && rooms.iter().any(|r| r.name == to)
+                    && !room.is_some_and(|r| r.may_import.iter().any(|i| i == to)) =>
+            {
+                breach(*line, format!("`{top}` may not import `{to}`"));
             }
             ["libc", _, ..] if !room.is_some_and(|r| r.may_name_libc) => {
                 breach(*line, format!("`{top}` may not name libc"));
