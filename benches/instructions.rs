@@ -5,6 +5,9 @@
 //! loop and the calls cost; less that is the figure. Where callgrind does not run one of the
 //! allocators, all are counted by single-stepping instead (`COUNTER=ptrace` asks for that).
 //! `ONLY=pattern` chooses one pattern.
+//!
+//! The counts of `realloc` contain libc's copies, and callgrind counts every byte of a `rep movsb`
+//! as one instruction: read them as bytes copied.
 
 mod support;
 
@@ -220,7 +223,7 @@ fn main() {
     let mut header = vec!["pattern".to_string(), "size".to_string()];
     header.extend(allocators.iter().map(|a| a.name.clone()));
     header.extend(["overhead".to_string()]);
-    let mut table = support::table(header);
+    let mut table = support::table(1, header);
     let mut results = Vec::new();
     for (row, (overhead, gross)) in rows.iter().zip(&figures) {
         let net: Vec<f64> = gross.iter().map(|g| g - overhead).collect();

@@ -175,7 +175,7 @@ fn main() {
         ),
         ("Redis", Box::new(|row| redis(row, dir.path(), scale))),
     ];
-    let mut table = support::table(["program", "allocator", "peak MiB", "end MiB"]);
+    let mut table = support::table(2, ["program", "allocator", "peak MiB", "end MiB"]);
     let mut results = Vec::new();
     let mut failed = false;
     for (program, run) in &programs {

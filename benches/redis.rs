@@ -219,7 +219,7 @@ fn main() {
         "CPU µs",
         "of plain",
     ];
-    let mut table = support::table(header);
+    let mut table = support::table(2, header);
     let mut results = Vec::new();
     for (l, load) in LOADS.iter().enumerate() {
         let (plain_rate, plain_cpu) = samples[0][l].medians();

@@ -169,12 +169,12 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// A table with words to the left and figures (every column but the first two) to the right.
-pub fn table(header: impl IntoIterator<Item = impl ToString>) -> Table {
+/// A table with its first columns, of words, to the left and the figures to the right.
+pub fn table(words: usize, header: impl IntoIterator<Item = impl ToString>) -> Table {
     let mut t = Table::new();
     t.load_preset(UTF8_FULL_CONDENSED)
         .set_header(header.into_iter().map(|h| h.to_string()));
-    for column in t.column_iter_mut().skip(2) {
+    for column in t.column_iter_mut().skip(words) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     t
