@@ -11,6 +11,7 @@
 
 use super::lane_state::LaneState;
 use super::segment::{NONE, Segment, SliceMask, State, find_run, run_mask, runs};
+use super::start::{MAX_LANES, lane};
 use super::window::WINDOW;
 use crate::base::config::Thp;
 use crate::base::{Bytes, Millis, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId};
@@ -47,6 +48,22 @@ pub enum Refused {
     Closed,
 }
 
+/// One bit for each lane in which segments wait to be purged, so that a miss need not ask each.
+static DIRTY: AtomicU64 = AtomicU64::new(0);
+
+/// The lanes that have something to purge.
+pub fn dirty_lanes() -> impl Iterator<Item = &'static Lane> {
+    // Relaxed: a hint.
+    let mut waiting = DIRTY.load(Ordering::Relaxed);
+    core::iter::from_fn(move || {
+        let tier = (waiting != 0).then(|| TierId(waiting.trailing_zeros() as u8))?;
+        waiting &= waiting - 1;
+        lane(tier)
+    })
+}
+
+const _: () = assert!(MAX_LANES <= 64);
+
 /// The lane of one tier.
 pub struct Lane {
     state: Lock<LaneState>,
@@ -54,8 +71,6 @@ pub struct Lane {
     fallbacks: AtomicU64,
     /// What the state says, to be asked without the lock.
     open: AtomicBool,
-    /// Whether segments wait to be purged: a hint, so that asking takes no lock.
-    has_dirty: AtomicBool,
 }
 
 impl Lane {
@@ -66,7 +81,6 @@ impl Lane {
             account: Account::new(None),
             fallbacks: AtomicU64::new(0),
             open: AtomicBool::new(false),
-            has_dirty: AtomicBool::new(false),
         }
     }
 
@@ -311,8 +325,7 @@ impl Lane {
             st.give_back(slice.segment(), mask, now);
             at += here;
         }
-        // Relaxed: a hint.
-        self.has_dirty.store(true, Ordering::Relaxed);
+        self.note_dirty(&st);
     }
 
     /// Grows a run of this lane from `n` to `more` slices where its neighbours are free.
@@ -362,9 +375,15 @@ impl Lane {
         true
     }
 
-    pub fn has_dirty(&self) -> bool {
-        // Relaxed: a hint.
-        self.has_dirty.load(Ordering::Relaxed)
+    /// Notes whether segments wait to be purged.
+    fn note_dirty(&self, st: &LaneState) {
+        let bit = 1u64 << (st.tier.0 % 64);
+        // Relaxed: a hint; the lock orders what it is about.
+        if st.dirty != 0 {
+            DIRTY.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            DIRTY.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 
     /// Gives physical memory back for slices freed more than the delay ago, at most `most`
@@ -378,10 +397,8 @@ impl Lane {
                 break;
             }
         }
-        let more = st.dirty_head != NONE;
-        // Relaxed: a hint.
-        self.has_dirty.store(more, Ordering::Relaxed);
-        more
+        self.note_dirty(&st);
+        st.dirty != 0
     }
 
     /// Gives all of it back at once. Says whether there was anything.
@@ -389,8 +406,7 @@ impl Lane {
         let mut st = self.state.lock();
         let some = st.dirty != 0;
         self.purge_waiting(&mut st, now);
-        // Relaxed: a hint.
-        self.has_dirty.store(st.dirty != 0, Ordering::Relaxed);
+        self.note_dirty(&st);
         some
     }
 

@@ -18,10 +18,6 @@ pub mod tidy;
 pub mod walk;
 
 pub use kind::KindId;
-pub use large::LargeBlock;
 pub use thread_heap::{KindHeap, ThreadHeap};
 
-/// A large block of this kind; see `large::alloc`.
-pub fn alloc_large(kind: KindId, size: crate::base::Bytes) -> LargeBlock {
-    large::alloc(kind, size, crate::base::Bytes::new(1))
-}
+pub use large::alloc as alloc_large;

@@ -34,37 +34,6 @@ pub unsafe fn alloc(th: *mut ThreadHeap, kh: *mut KindHeap, size: Bytes) -> *mut
     }
 }
 
-/// A block whose address is a multiple of `align`, a power of two.
-///
-/// # Safety
-/// As for [`alloc`].
-pub unsafe fn alloc_aligned(
-    th: *mut ThreadHeap,
-    kh: *mut KindHeap,
-    size: Bytes,
-    align: Bytes,
-) -> *mut u8 {
-    // SAFETY: as promised.
-    unsafe {
-        notice_threshold(kh);
-        let side = (*kh).side_of(size);
-        // A slab starts a slice, so blocks that are multiples of the alignment are aligned.
-        let unit = match (*kh).class_of(size) {
-            Some((_, class)) if class.block().get() % align.get() == 0 => {
-                return take(th, KindHeap::bin(kh, side, class));
-            }
-            Some((_, class)) => class.block(),
-            None => size,
-        };
-        if align <= SLICE
-            && let Some(class) = SizeClass::of_multiple(unit, align)
-        {
-            return take(th, KindHeap::bin(kh, side, class));
-        }
-        large::alloc(KindId((*kh).kind), size, align).addr
-    }
-}
-
 /// `auto` moves its threshold; a heap's table of bins follows at its next miss.
 unsafe fn notice_threshold(kh: *mut KindHeap) {
     // SAFETY: the caller owns the heap.

@@ -187,6 +187,8 @@ pub struct ThreadHeap {
     pub outboxes: [Outbox; OUTBOXES],
     /// When the bins were last looked over for idle slabs, in milliseconds.
     pub looked_over: u64,
+    /// Slow paths taken, to look at the clock now and then.
+    pub slow_paths: u32,
     pub id: u32,
     // What other threads touch, on lines of its own.
     pub shared: SharedPart,
@@ -211,6 +213,7 @@ const PLACEHOLDER: ThreadHeap = ThreadHeap {
     kinds: core::ptr::null_mut(),
     outboxes: [const { Outbox::NEW }; OUTBOXES],
     looked_over: 0,
+    slow_paths: 0,
     id: 0,
     shared: SharedPart {
         inbox: Inbox::new(),

@@ -7,8 +7,9 @@ use super::refill::put_away;
 use super::remote;
 use super::slab::Slab;
 use super::thread_heap::ThreadHeap;
-use crate::arena::{LANES, PURGE_DELAY_MS};
-use crate::base::Millis;
+use crate::arena::{PURGE_DELAY_MS, dirty_lanes};
+use crate::base::{Bytes, MAX_DIRECT, Millis};
+use crate::os::clock;
 
 /// How often a heap is looked over.
 const INTERVAL_MS: u64 = PURGE_DELAY_MS / 2;
@@ -16,22 +17,37 @@ const INTERVAL_MS: u64 = PURGE_DELAY_MS / 2;
 /// block.
 const PURGE_AT_ONCE: usize = 2;
 
-/// Called on slow paths.
+/// Slow paths between two looks at the clock: reading it costs as much as the rest of a short one.
+const EVERY: u32 = 32;
+
+/// Called on slow paths, with the size they are about: large ones look at the clock each time.
 ///
 /// # Safety
 /// The caller owns `th` and is inside the gate.
-pub unsafe fn tidy(th: *mut ThreadHeap, now: Millis) {
+#[inline]
+pub unsafe fn tidy(th: *mut ThreadHeap, size: Bytes) {
     // SAFETY: as promised.
+    unsafe {
+        (*th).slow_paths += if size > MAX_DIRECT { EVERY } else { 1 };
+        if (*th).slow_paths >= EVERY {
+            (*th).slow_paths = 0;
+            tidy_slow(th, clock::now());
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn tidy_slow(th: *mut ThreadHeap, now: Millis) {
+    // SAFETY: the caller owns `th` and is inside the gate.
     unsafe {
         if now.since(Millis((*th).looked_over)) >= INTERVAL_MS {
             (*th).looked_over = now.0;
             look_over_slow(th, false);
         }
     }
-    for lane in &LANES {
-        if lane.has_dirty() {
-            lane.purge(now, PURGE_DELAY_MS, PURGE_AT_ONCE);
-        }
+    for lane in dirty_lanes() {
+        lane.purge(now, PURGE_DELAY_MS, PURGE_AT_ONCE);
     }
 }
 
@@ -44,8 +60,8 @@ pub unsafe fn trim(th: *mut ThreadHeap, now: Millis) -> bool {
     // SAFETY: as promised.
     unsafe { look_over_slow(th, true) };
     let mut some = false;
-    for lane in &LANES {
-        some |= lane.has_dirty() && lane.purge_all(now);
+    for lane in dirty_lanes() {
+        some |= lane.purge_all(now);
     }
     some
 }

@@ -1,7 +1,7 @@
 //! What tests need of the system: children, closed descriptors, limits, small disks.
 
 use std::borrow::ToOwned;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::format;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -280,6 +280,37 @@ impl Mounted {
         }
         Some(Mounted(dir))
     }
+
+    /// A disk of `mib` MiB with a real file system, in a file.
+    pub fn ext4(mib: u64) -> Option<Mounted> {
+        use std::process::{Command, Stdio};
+        let mut image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file_mut().set_len(mib << 20).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mkfs: &[&OsStr] = &[
+            OsStr::new("mkfs.ext4"),
+            OsStr::new("-q"),
+            image.path().as_os_str(),
+        ];
+        let mount: &[&OsStr] = &[
+            OsStr::new("mount"),
+            OsStr::new("-oloop"),
+            image.path().as_os_str(),
+            dir.path().as_os_str(),
+        ];
+        for words in [mkfs, mount] {
+            let ran = Command::new(words[0])
+                .args(&words[1..])
+                .stderr(Stdio::null())
+                .status();
+            if !ran.as_ref().is_ok_and(|status| status.success()) {
+                skipped(&format!("{:?} is not possible here: {ran:?}", words[0]));
+                return None;
+            }
+        }
+        Some(Mounted(dir))
+    }
+
     pub fn path(&self) -> &Path {
         self.0.path()
     }

@@ -285,6 +285,8 @@ impl Simulated {
 }
 
 type Sizes = fn(&mut Simulated) -> usize;
+/// A name, sizes, bytes in all, the ratios to reach, and how far off they may stay.
+type AutoCase = (&'static str, Sizes, usize, &'static [[u32; 2]], usize);
 
 fn uniform(s: &mut Simulated) -> usize {
     16 + s.random(256 << 10)
@@ -308,7 +310,7 @@ fn keys_and_values(s: &mut Simulated) -> usize {
 
 #[test]
 fn auto_reaches_the_ratio() {
-    let cases: [(&str, Sizes, usize, &[[u32; 2]], usize); 3] = [
+    let cases: [AutoCase; 3] = [
         (
             "uniform",
             uniform,

@@ -6,7 +6,7 @@
 use super::configure::retry_environment;
 use super::threads::{ensure_kind, with_heap};
 use crate::arena::WINDOW;
-use crate::base::{Addr, Bytes, MAX_CLASS, TierId};
+use crate::base::{Addr, Bytes, MAX_CLASS, SLICE, TierId};
 use crate::heap::fast::{self, Freed};
 use crate::heap::resize::{self, Resized};
 use crate::heap::slab::Slab;
@@ -79,7 +79,7 @@ fn malloc_kind_slow(kind: KindId, size: usize) -> *mut u8 {
             let Some(heap) = orphans::kind_heap(th, kind.0) else {
                 return core::ptr::null_mut();
             };
-            tidy::tidy(th, clock::now());
+            tidy::tidy(th, Bytes::new(size));
             refill::alloc(th, heap, Bytes::new(size))
         }
     });
@@ -112,8 +112,8 @@ fn calloc_large_slow(kind: KindId, len: usize) -> *mut u8 {
     let block = with_heap(|th| {
         retry_environment();
         // SAFETY: as in `malloc_kind_slow`.
-        unsafe { tidy::tidy(th, clock::now()) };
-        alloc_large(kind, Bytes::new(len))
+        unsafe { tidy::tidy(th, Bytes::new(len)) };
+        alloc_large(kind, Bytes::new(len), Bytes::new(1))
     });
     match block {
         Some(block) if !block.addr.is_null() => {
@@ -132,14 +132,20 @@ fn calloc_large_slow(kind: KindId, len: usize) -> *mut u8 {
 #[inline]
 pub fn aligned_kind(kind: KindId, align: usize, size: usize) -> *mut u8 {
     debug_assert!(align.is_power_of_two());
-    // Blocks of up to 1 KiB whose size is a multiple of the alignment are aligned: their classes
-    // are multiples of 16, and slabs start slices.
     if align <= 16 {
         return malloc_kind(kind, size);
+    }
+    // A size that is a multiple of the alignment has a class that is one too: either the steps
+    // between classes are multiples of the alignment there, or the alignment is a multiple of
+    // the step and the size itself is a class. Slabs start slices, so their blocks are aligned.
+    let rounded = size.max(1).wrapping_add(align - 1) & !(align - 1);
+    if align <= SLICE.get() && rounded >= size && rounded <= MAX_CLASS.get() {
+        return malloc_kind(kind, rounded);
     }
     aligned_slow(kind, align, size)
 }
 
+/// Alignments above a slice, and sizes above all classes: a large block.
 #[cold]
 #[inline(never)]
 fn aligned_slow(kind: KindId, align: usize, size: usize) -> *mut u8 {
@@ -149,16 +155,8 @@ fn aligned_slow(kind: KindId, align: usize, size: usize) -> *mut u8 {
     let block = with_heap(|th| {
         retry_environment();
         // SAFETY: as in `malloc_kind_slow`.
-        unsafe {
-            if !ensure_kind(th, kind) {
-                return core::ptr::null_mut();
-            }
-            let Some(heap) = orphans::kind_heap(th, kind.0) else {
-                return core::ptr::null_mut();
-            };
-            tidy::tidy(th, clock::now());
-            refill::alloc_aligned(th, heap, Bytes::new(size), Bytes::new(align))
-        }
+        unsafe { tidy::tidy(th, Bytes::new(size)) };
+        alloc_large(kind, Bytes::new(size), Bytes::new(align)).addr
     });
     block.filter(|b| !b.is_null()).unwrap_or_else(no_memory)
 }
@@ -188,7 +186,7 @@ fn settle_slow(slab: *mut Slab) {
     // a heap.
     with_heap(|th| unsafe {
         release::settle(slab);
-        tidy::tidy(th, clock::now());
+        tidy::tidy(th, Bytes::ZERO);
     });
 }
 
@@ -203,8 +201,9 @@ unsafe fn free_slow(block: *mut u8) {
         // SAFETY: `with_heap` gives a heap of this thread's, inside the gate; the rest is the
         // caller's promise.
         let ours = with_heap(|th| unsafe {
+            let size = Bytes::new(fast::usable_size(addr.get()));
             let ours = release::free(th, addr);
-            tidy::tidy(th, clock::now());
+            tidy::tidy(th, size);
             ours
         });
         if ours != Some(false) {
@@ -242,7 +241,7 @@ pub unsafe fn realloc_kind(block: *mut u8, size: usize, kind: Option<KindId>) ->
     // SAFETY: `with_heap` gives a heap of this thread's, inside the gate; the rest is the
     // caller's promise.
     let resized = with_heap(|th: *mut ThreadHeap| unsafe {
-        tidy::tidy(th, clock::now());
+        tidy::tidy(th, Bytes::new(size));
         resize::realloc(th, addr, Bytes::new(size), kind, |id| ensure_kind(th, id))
     });
     match resized {

@@ -180,6 +180,42 @@ fn a_full_disk_is_an_errno_and_leaves_nothing_half_taken() {
 }
 
 #[test]
+fn a_full_ext4_gives_all_of_a_failed_request_back() {
+    // Unlike tmpfs, ext4 leaves what it could allocate when the rest fails.
+    let Some(disk) = Mounted::ext4(32) else {
+        return;
+    };
+    let tier = file_tier(disk.path());
+    let lane = Lane::new(Bytes::mib(64));
+    lane.map(&tier, Bytes::ZERO, Bytes::mib(64)).unwrap();
+    lane.commit(&tier, Bytes::ZERO, SEGMENT).unwrap();
+    lane.fill(Bytes::ZERO, SEGMENT, 9);
+    let used = tier.usage().unwrap();
+    let refused = lane.commit(&tier, SEGMENT, Bytes::mib(48));
+    assert_eq!(refused, Err(Errno::NOSPC));
+    let after = tier.usage().unwrap();
+    // A block or two of the file's own map may stay.
+    assert!(after.get() < used.get() + MIB.get(), "{used:?} {after:?}");
+    let mut segments = 1;
+    while lane.commit(&tier, SEGMENT.times(segments), SEGMENT).is_ok() {
+        segments += 1;
+    }
+    assert!(segments > 4, "{segments}");
+    for segment in 1..segments {
+        lane.fill(SEGMENT.times(segment), SEGMENT, segment as u64);
+    }
+    assert!(lane.holds(Bytes::ZERO, SEGMENT, 9));
+    for segment in 1..segments {
+        assert!(lane.holds(SEGMENT.times(segment), SEGMENT, segment as u64));
+    }
+    // What is frozen and written to after a fork needs no space on the full disk.
+    let all = SEGMENT.times(segments);
+    assert_eq!(lane.freeze(&tier, Bytes::ZERO, all), Ok(Frozen::Private));
+    lane.fill(Bytes::ZERO, all, 77);
+    assert!(lane.holds(Bytes::ZERO, all, 77));
+}
+
+#[test]
 fn a_file_system_without_fallocate_is_filled_by_writing_and_keeps_its_space() {
     // ramfs knows neither fallocate nor holes.
     let Some(disk) = Mounted::new("ramfs", "") else {
