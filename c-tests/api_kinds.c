@@ -189,8 +189,8 @@ static void bad_specifications(void)
 	CHECK_EQ(tierheap_kind_create(NULL, &kind), TIERHEAP_EINVAL);
 	CHECK_EQ(tierheap_kind_create("policy=dram", NULL), TIERHEAP_EINVAL);
 	CHECK_EQ(tierheap_kind_destroy(NULL), TIERHEAP_EINVAL);
-	CHECK_EQ(tierheap_kind_destroy(tierheap_kind_default()), TIERHEAP_EINVAL);
-	CHECK_EQ(tierheap_kind_destroy(tierheap_kind_dram()), TIERHEAP_EINVAL);
+	CHECK_EQ(tierheap_kind_destroy(tierheap_kind_default()), TIERHEAP_EBUSY);
+	CHECK_EQ(tierheap_kind_destroy(tierheap_kind_dram()), TIERHEAP_EBUSY);
 	CHECK_EQ(tierheap_kind_destroy((tierheap_kind_t *)&kind), TIERHEAP_EINVAL);
 	CHECK_EQ(tierheap_kind_create("policy=dram", &kind), 0);
 	CHECK_EQ(tierheap_kind_destroy(kind), 0);
