@@ -23,8 +23,8 @@ pub const CLASSES: usize = 8 + 12 * 8;
 pub const MAX_CLASS: Bytes = Bytes::kib(512);
 /// Sizes up to this one find their bin by one table look-up.
 pub const MAX_DIRECT: Bytes = Bytes::new(2048);
-/// The entries of such a table: one for each 16 bytes, `(size - 1) / 16`.
-pub const DIRECT: usize = MAX_DIRECT.get() / 16;
+/// The entries of such a table: one for each 16 bytes, `(size + 15) / 16`, and one for size 0.
+pub const DIRECT: usize = MAX_DIRECT.get() / 16 + 1;
 /// Blocks that may live in a cold tier come in multiples of this from this size up: the write
 /// unit of persistent memory.
 pub const COLD_UNIT: Bytes = Bytes::new(256);

@@ -8,7 +8,7 @@ use super::slab::{Place, Slab};
 use super::slot;
 use super::thread_heap::KindHeap;
 use crate::arena::WINDOW;
-use crate::base::{Addr, Bytes, CLASSES, DIRECT, MAX_CLASS, SizeClass};
+use crate::base::{Addr, Bytes, CLASSES, MAX_CLASS, MAX_DIRECT, SizeClass};
 use crate::sync::Ordering;
 
 /// A block for `size` bytes of the default kind, or null: ask the slow path.
@@ -40,9 +40,8 @@ pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
 unsafe fn pop(heap: *mut KindHeap, size: usize) -> *mut u8 {
     // SAFETY: as promised; entries of the table are bins of this heap or the empty bin.
     unsafe {
-        // Size 0 wraps to the largest index, and goes by the slow path, where it counts as 1.
-        let index = size.wrapping_sub(1) / 16;
-        if index < DIRECT {
+        if size <= MAX_DIRECT.get() {
+            let index = size.wrapping_add(15) / 16;
             return Bin::pop(
                 (&raw const (*heap).direct)
                     .cast::<*mut Bin>()
@@ -50,7 +49,7 @@ unsafe fn pop(heap: *mut KindHeap, size: usize) -> *mut u8 {
                     .read(),
             );
         }
-        if size.wrapping_sub(1) >= MAX_CLASS.get() {
+        if size > MAX_CLASS.get() {
             return core::ptr::null_mut();
         }
         let Some(class) = SizeClass::of(Bytes::new(size)) else {

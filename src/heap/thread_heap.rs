@@ -18,7 +18,7 @@ const USED_WORDS: usize = (2 * CLASSES).div_ceil(64);
 /// One thread's bins for one kind.
 #[repr(C)]
 pub struct KindHeap {
-    /// The bin of each size up to 2 KiB, by `(size - 1) / 16`.
+    /// The bin of each size up to 2 KiB, by `(size + 15) / 16`.
     pub direct: [*mut Bin; DIRECT],
     /// Sizes from here up take their bins from the far set. Only of sizes above 2 KiB: the
     /// table above has the answer for the others.
@@ -165,7 +165,7 @@ impl KindHeap {
     pub unsafe fn point(heap: *mut KindHeap, size: Bytes, bin: *mut Bin) {
         // SAFETY: as promised.
         unsafe {
-            let index = size.get().wrapping_sub(1) / 16;
+            let index = size.get().div_ceil(16);
             if let Some(entry) = (*heap).direct.get_mut(index) {
                 *entry = bin;
             }

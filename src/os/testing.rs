@@ -90,6 +90,14 @@ impl Pipe {
         assert_eq!(got, 1);
     }
     pub fn wait(&self) {
+        let mut ready = libc::pollfd {
+            fd: self.0[0],
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one struct is read and written.
+        let count = unsafe { libc::poll(&raw mut ready, 1, 30_000) };
+        assert_eq!(count, 1, "the other process is gone or stuck");
         let mut byte = 0u8;
         // SAFETY: one byte is written.
         let got = unsafe { libc::read(self.0[0], (&raw mut byte).cast(), 1) };

@@ -80,6 +80,37 @@ fn a_lost_descriptor_costs_the_child_a_copy_and_the_parent_nothing() {
 }
 
 #[test]
+fn what_an_older_file_holds_is_not_taken_for_the_current_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    for tier in [file_tier(dir.path()), memfd_tier()] {
+        let lane = Lane::new(SEGMENT.times(3));
+        lane.map(&tier, Bytes::ZERO, SEGMENT.times(3)).unwrap();
+        lane.commit(&tier, Bytes::ZERO, SEGMENT).unwrap();
+        lane.fill(Bytes::ZERO, SEGMENT, 11);
+        testing::close_descriptor(tier.as_file().current().unwrap().fd());
+        lane.commit(&tier, SEGMENT, SEGMENT).unwrap();
+        lane.fill(SEGMENT, SEGMENT, 13);
+        // The current file has nothing but zeroes where the older one is mapped.
+        assert_eq!(lane.freeze(&tier, Bytes::ZERO, SEGMENT), Ok(Frozen::Copied));
+        assert_eq!(lane.freeze(&tier, SEGMENT, SEGMENT), Ok(Frozen::Private));
+        assert_eq!(
+            lane.freeze(&tier, SEGMENT.times(2), SEGMENT),
+            Ok(Frozen::Copied),
+            "never used, and mapped to the older file"
+        );
+        let child = Child::start(How::Fork, || {
+            tier.after_fork_child();
+            lane.holds(Bytes::ZERO, SEGMENT, 11)
+                && lane.holds(SEGMENT, SEGMENT, 13)
+                && lane.is_zero(SEGMENT.times(2), SEGMENT)
+        });
+        tier.after_fork_parent();
+        assert_eq!(child.end(), Ended::Exit(0));
+        assert!(lane.holds(Bytes::ZERO, SEGMENT, 11) && lane.holds(SEGMENT, SEGMENT, 13));
+    }
+}
+
+#[test]
 fn freezing_aside_keeps_every_byte() {
     let dir = tempfile::tempdir().unwrap();
     let tier = file_tier(dir.path());
