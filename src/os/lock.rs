@@ -2,10 +2,10 @@
 //!
 //! The holder may be preempted at any instruction (these are user threads), and a waiter that only
 //! spins then burns the holder's own time slice, or under a real-time priority keeps it from ever
-//! running. So waiting goes in three steps: spin, yield, sleep.
+//! running. So waiting goes in two steps: spin, then sleep. No `sched_yield`: glibc's malloc never
+//! calls it, so sandboxes may kill for it.
 
 use super::futex;
-use super::sys::call;
 use crate::sync::AtomicU32;
 use spin::mutex::SpinMutex;
 use spin::relax::RelaxStrategy;
@@ -16,12 +16,10 @@ pub struct Patience(u32);
 
 impl Patience {
     /// Spins that cover a holder which runs on another processor (about a microsecond).
-    const SPINS: u32 = 32;
-    /// Then the processor goes to whoever wants it: the holder, if it was preempted here.
-    const YIELDS: u32 = 32;
-    /// Then sleep, longer each time up to 16 times this: yielding does nothing for a holder of
-    /// lower priority, and one that sleeps itself is not worth waking up for every time.
-    const NAP_NANOS: u32 = 50_000;
+    const SPINS: u32 = 64;
+    /// Then sleep, longer each time up to 256 times this: a holder that sleeps itself is not worth
+    /// waking up for every time. The kernel rounds short sleeps up to some 50 µs.
+    const NAP_NANOS: u32 = 3_000;
 
     pub fn wait(&mut self) {
         self.0 = self.0.saturating_add(1);
@@ -29,22 +27,19 @@ impl Patience {
             for _ in 0..16 {
                 core::hint::spin_loop();
             }
-        } else if self.0 <= Self::SPINS + Self::YIELDS {
-            Yield::relax();
         } else {
-            let before = self.0 - Self::SPINS - Self::YIELDS - 1;
-            nap(Self::NAP_NANOS << before.min(4));
+            let before = self.0 - Self::SPINS - 1;
+            nap(Self::NAP_NANOS << before.min(8));
         }
     }
 }
 
-/// `spin`'s view of the middle step, for its own loops.
+/// `spin`'s view of the second step, for its own loops.
 pub struct Yield;
 
 impl RelaxStrategy for Yield {
     fn relax() {
-        // SAFETY: sched_yield touches no memory.
-        let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+        nap(Patience::NAP_NANOS);
     }
 }
 

@@ -34,6 +34,8 @@ pub enum Advice {
     DontNeed,
     /// Punches a hole in the file that is mapped here, whichever it is.
     Remove,
+    /// No read-ahead: the page cache then uses single pages.
+    Random,
     HugePage,
     NoHugePage,
     /// A child made by fork does not get this range.
@@ -50,6 +52,7 @@ impl Advice {
         (match self {
             Advice::DontNeed => libc::MADV_DONTNEED,
             Advice::Remove => libc::MADV_REMOVE,
+            Advice::Random => libc::MADV_RANDOM,
             Advice::HugePage => libc::MADV_HUGEPAGE,
             Advice::NoHugePage => libc::MADV_NOHUGEPAGE,
             Advice::DontFork => libc::MADV_DONTFORK,

@@ -28,5 +28,6 @@ mod sys;
 #[cfg(test)]
 pub mod testing;
 pub mod thread;
+mod vdso;
 
 pub use errno::Errno;

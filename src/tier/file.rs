@@ -235,6 +235,10 @@ impl FileBacking {
             let _ = map::at_free(addr, len, Access::None);
             return Err(error);
         }
+        // Where read-ahead makes large folios (ext4, XFS on large disks), the first write to a page
+        // takes file space for all holes of its folio: past the limit, and on a full disk a SIGBUS.
+        // SAFETY: the caller owns the range; the advice loses nothing.
+        let _ = unsafe { map::advise(addr, len, Advice::Random) };
         // SAFETY: as above; the advice loses nothing.
         let mut outcome = unsafe { map::advise(addr, len, Advice::DontFork) };
         if outcome.is_ok() && !held.still_mine() {
