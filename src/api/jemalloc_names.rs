@@ -97,6 +97,9 @@ pub unsafe extern "C" fn sdallocx(ptr: *mut c_void, _size: usize, _flags: c_int)
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nallocx(size: usize, flags: c_int) -> usize {
+    if size > isize::MAX as usize {
+        return 0;
+    }
     rounded(size, alignment(flags))
 }
 

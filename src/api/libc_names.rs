@@ -81,9 +81,7 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
     match alignment.checked_next_power_of_two() {
-        Some(alignment) if alignment <= isize::MAX as usize => {
-            runtime::aligned_kind(DEFAULT, alignment, size).cast()
-        }
+        Some(alignment) => runtime::aligned_kind(DEFAULT, alignment, size).cast(),
         _ => invalid(),
     }
 }

@@ -56,6 +56,7 @@ impl Lane {
                 let seg = unsafe { WINDOW.segment(id) };
                 match frozen {
                     Ok(Frozen::Private) => {
+                        self.note_idle(seg.free & seg.backed, false);
                         seg.state = State::Frozen;
                         seg.generation = generation;
                         let waits = seg.free != 0;
@@ -98,6 +99,7 @@ impl Lane {
             return;
         }
         self.account().restart(self.account().limit());
+        self.forget_idle();
         st.backing.after_fork_child();
         for i in st.first..st.first + st.top {
             let id = SegmentId(i);

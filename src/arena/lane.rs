@@ -18,13 +18,16 @@ use crate::base::{Bytes, Millis, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, 
 use crate::os::Errno;
 use crate::os::lock::{Guard, Lock};
 use crate::os::map;
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::tier::{Account, Backing, Released, View};
 
 /// How long freed slices keep their physical memory, hoping to be used again: a tenth of
 /// jemalloc's ten seconds. Zero would make a program that frees and allocates in turns pay the
 /// page faults each time (2 to 4 µs a page here).
 pub const PURGE_DELAY_MS: u64 = 1000;
+
+/// How long a backing that had no space is not asked again, unless something was given back.
+const FULL_MS: u64 = 100;
 
 /// Slices given to a slab or a large block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +72,9 @@ pub struct Lane {
     state: Lock<LaneState>,
     account: Account,
     fallbacks: AtomicU64,
+    /// Slices that are charged and free: they count against the limit, but any of them is had
+    /// for the asking. Written under the lock.
+    idle: AtomicUsize,
     /// What the state says, to be asked without the lock.
     open: AtomicBool,
 }
@@ -80,6 +86,7 @@ impl Lane {
             state: Lock::new(LaneState::CLOSED),
             account: Account::new(None),
             fallbacks: AtomicU64::new(0),
+            idle: AtomicUsize::new(0),
             open: AtomicBool::new(false),
         }
     }
@@ -143,6 +150,7 @@ impl Lane {
             ..LaneState::CLOSED
         };
         self.account.restart(None);
+        self.forget_idle();
     }
 
     /// The addresses a closed lane has, in segments; 0 for one that was never open.
@@ -194,6 +202,32 @@ impl Lane {
         st.first..st.first + st.top
     }
 
+    /// What slabs and large blocks hold: the account's bytes less those that are only kept for
+    /// reuse. Policies go by this, or freed memory would look like a full tier.
+    pub fn in_use(&self) -> Bytes {
+        // Relaxed: a snapshot of two numbers that change on their own.
+        self.account
+            .held()
+            .saturating_sub(SLICE.times(self.idle.load(Ordering::Relaxed)))
+    }
+
+    /// Notes that `mask` of a segment's slices became idle, or (false) stopped being so.
+    pub(super) fn note_idle(&self, backed: SliceMask, idle: bool) {
+        let n = backed.count_ones() as usize;
+        // Relaxed (both): see `in_use`.
+        if idle {
+            self.idle.fetch_add(n, Ordering::Relaxed);
+        } else {
+            self.idle.fetch_sub(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is idle: the lane is empty, or all of it is another process's.
+    pub(super) fn forget_idle(&self) {
+        // Relaxed: see `in_use`.
+        self.idle.store(0, Ordering::Relaxed);
+    }
+
     pub fn account(&self) -> &Account {
         &self.account
     }
@@ -216,6 +250,7 @@ impl Lane {
         if !st.open {
             return Err(Refused::Closed);
         }
+        st.now = now.0;
         match self.try_alloc(&mut st, n, beyond) {
             // What others have freed and not yet purged is still charged, and its addresses may
             // be what a large run lacks.
@@ -268,7 +303,7 @@ impl Lane {
                 Err(e) => {
                     // They stay charged as free and dirty until the next purge.
                     for j in 0..i {
-                        st.give_back(SegmentId(first.0 + j as u32), u32::MAX, Millis(0));
+                        self.give_back(st, SegmentId(first.0 + j as u32), u32::MAX, Millis(0));
                     }
                     return Err(e);
                 }
@@ -294,19 +329,30 @@ impl Lane {
         debug_assert!(seg.state == State::Mapped && seg.free & mask == mask);
         for (at, n) in runs(mask & !seg.backed) {
             let len = SLICE.times(n as usize);
+            if st.now < st.full_until {
+                st.enqueue_dirty(id, Millis(0));
+                return Err(Refused::System(Errno::NOSPC));
+            }
             if beyond {
                 self.account.charge_beyond(len);
             } else if !self.account.charge(len) {
+                // What this call has committed so far is purged with the rest.
+                st.enqueue_dirty(id, Millis(0));
                 return Err(Refused::Limit);
             }
             let addr = WINDOW.segment_addr(id).add(SLICE.times(at as usize));
             // SAFETY: the slices are the lane's, mapped by its backing, and nobody holds them.
             if let Err(e) = unsafe { st.backing.commit(addr, st.offset_of(addr), len) } {
                 self.account.uncharge(len);
+                st.full_until = st.now + FULL_MS;
+                st.enqueue_dirty(id, Millis(0));
                 return Err(Refused::System(e));
             }
             seg.backed |= run_mask(at, n);
+            // Until the whole run is had it is as good as freed.
+            self.note_idle(run_mask(at, n), true);
         }
+        self.note_idle(mask, false);
         let zero = seg.zero & mask == mask;
         st.hold(id, mask);
         Ok(zero)
@@ -322,10 +368,19 @@ impl Lane {
             let slice = SliceId(at);
             let here = (SLICES_PER_SEGMENT - slice.within_segment()).min(end - at);
             let mask = run_mask(slice.within_segment() as u32, here as u32);
-            st.give_back(slice.segment(), mask, now);
+            self.give_back(&mut st, slice.segment(), mask, now);
             at += here;
         }
         self.note_dirty(&st);
+    }
+
+    fn give_back(&self, st: &mut LaneState, id: SegmentId, mask: SliceMask, now: Millis) {
+        // SAFETY: the lane's lock is held, and the record is not kept.
+        let seg = unsafe { WINDOW.segment(id) };
+        if seg.state == State::Mapped {
+            self.note_idle(seg.backed & mask, true);
+        }
+        st.give_back(id, mask, now);
     }
 
     /// Grows a run of this lane from `n` to `more` slices where its neighbours are free.
@@ -366,7 +421,7 @@ impl Lane {
             if self.take(&mut st, id, mask, false).is_err() {
                 // Give back what this call took: all parts before this one.
                 for (done, m) in parts().take_while(|(d, _)| *d != id) {
-                    st.give_back(done, m, Millis(0));
+                    self.give_back(&mut st, done, m, Millis(0));
                 }
                 return false;
             }
@@ -450,6 +505,8 @@ impl Lane {
             } {
                 Released::Zeroed => {
                     self.account.uncharge(len);
+                    st.full_until = 0;
+                    self.note_idle(run_mask(at, n), false);
                     seg.backed &= !run_mask(at, n);
                     seg.zero |= run_mask(at, n);
                 }

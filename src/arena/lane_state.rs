@@ -28,6 +28,10 @@ pub(super) struct LaneState {
     pub(super) dirty_tail: u32,
     /// How many segments wait to be purged.
     pub(super) dirty: u32,
+    /// The clock at the last request, and until when a full backing is not asked again: a file
+    /// system takes long to say no.
+    pub(super) now: u64,
+    pub(super) full_until: u64,
 }
 
 impl LaneState {
@@ -44,6 +48,8 @@ impl LaneState {
         dirty_head: NONE,
         dirty_tail: NONE,
         dirty: 0,
+        now: 0,
+        full_until: 0,
     };
 
     pub(super) fn has(&self, id: SegmentId) -> bool {

@@ -25,8 +25,8 @@ const LOWEST: usize = 16 << 40;
 const SPREAD: usize = 32 << 40;
 /// Lanes start at multiples of 64 segments, a word of the bitmap.
 const LANE_GRAIN: usize = 64;
-/// Addresses of the smallest lane, 16 GiB: a closed one serves tiers of other sizes later.
-const LEAST_LANE: usize = 8192;
+/// Addresses of the smallest lane, 2 GiB: a closed one serves tiers of other sizes later.
+const LEAST_LANE: usize = 1024;
 const LARGEST_WINDOW: usize = 16 << 40;
 const SMALLEST_WINDOW: usize = 64 << 30;
 
@@ -103,12 +103,14 @@ fn place(len: Bytes) -> Result<Addr, Errno> {
 }
 
 /// Cuts a lane for a tier of about `capacity` and puts it in force. Twice the capacity in
-/// addresses, so that fragmentation of addresses never is what a tier runs out of.
+/// addresses, so that fragmentation of addresses never is what a tier runs out of; but without a
+/// limit at most one part in `share` of the addresses that are left.
 pub fn open_lane(
     tier: TierId,
     backing: Backing,
     capacity: Bytes,
     limit: Option<Bytes>,
+    share: usize,
 ) -> Result<(), Errno> {
     let lane = lane(tier).ok_or(Errno::INVAL)?;
     // Closed lanes keep their addresses for the next tier of the same number, which may be of
@@ -120,7 +122,15 @@ pub fn open_lane(
     let mut next = NEXT.lock();
     let left = WINDOW.segments() - *next as usize;
     let wanted = capacity.get() / SEGMENT.get() * 2 + LANE_GRAIN * 4;
-    let count = wanted.max(LEAST_LANE).min(left / 2) / LANE_GRAIN * LANE_GRAIN;
+    let count = wanted
+        .max(LEAST_LANE)
+        .min(
+            (left / share.max(1))
+                .max(limit.map_or(LEAST_LANE, |l| l.get() / SEGMENT.get() + LANE_GRAIN)),
+        )
+        .min(left)
+        / LANE_GRAIN
+        * LANE_GRAIN;
     if count == 0 {
         return Err(Errno::NOMEM);
     }

@@ -113,7 +113,7 @@ impl Kind {
             .take(n)
         {
             if let Some(lane) = lane(tier) {
-                view.held = lane.account().held();
+                view.held = lane.in_use();
                 view.limit = lane.account().limit();
             }
             view.weight = weight;

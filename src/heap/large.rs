@@ -31,6 +31,7 @@ pub fn alloc(id: KindId, size: Bytes, align: Bytes) -> LargeBlock {
     let Some((kind, recipe)) = kind(id).and_then(|k| Some((k, k.recipe()?))) else {
         return NONE;
     };
+    let size = size.max(Bytes::new(1));
     // glibc's bound: a difference of pointers into the block must fit ptrdiff_t.
     let Some(padded) = size
         .checked_add(align.saturating_sub(SLICE))
@@ -54,7 +55,9 @@ pub fn alloc(id: KindId, size: Bytes, align: Bytes) -> LargeBlock {
         let falls_back = position >= order.fallback_from();
         match lane.alloc(slices, falls_back && tier == TierId::DRAM, now) {
             Ok(run) => {
-                if falls_back && let Some(wanted) = recipe.tiers.get(order.wanted()) {
+                if index != order.wanted()
+                    && let Some(wanted) = recipe.tiers.get(order.wanted())
+                {
                     fell_back(*wanted, refused);
                 }
                 return describe(id, tier, lane, run, align);

@@ -202,7 +202,9 @@ unsafe fn grow(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
         });
         match run {
             Ok(run) => {
-                if falls_back && let Some(wanted) = recipe.tiers.get(order.wanted()) {
+                if index != order.wanted()
+                    && let Some(wanted) = recipe.tiers.get(order.wanted())
+                {
                     fell_back(*wanted, refused);
                 }
                 // SAFETY: as above; the run is fresh.

@@ -3,10 +3,9 @@
 use super::kinds;
 use crate::arena::{self, LANES, MAX_LANES, lane, meta};
 use crate::base::config::{self, Config, ConfigError, PolicyName, Stats, TierSpec};
-use crate::base::{Addr, Bytes, TierId};
+use crate::base::{Addr, Bytes, SEGMENT, TierId};
 use crate::heap::fault;
 use crate::heap::kind::{KINDS, KindId, Recipe, kind};
-use crate::os::Errno;
 use crate::os::env::{self, Lookup};
 use crate::os::lock::Lock;
 use crate::os::report::{self, Voice, Warning, warn_once};
@@ -150,7 +149,11 @@ fn apply(config: &Config<'static>) -> Result<(), Refusal> {
     };
     LANES[0].account().set_limit(config.dram);
     LANES[0].set_thp(config.thp);
-    let (recipe, missing) = recipe_of(config, false)?;
+    let (mut recipe, missing) = recipe_of(config, false)?;
+    if recipe.len == 1 {
+        // No tier could be had: it has been said, and nothing is left to fall back from.
+        recipe.policy = Policy::Dram;
+    }
     let plain = Recipe {
         policy: Policy::Dram,
         len: 1,
@@ -192,7 +195,7 @@ pub fn recipe_of(config: &Config<'_>, own: bool) -> Result<(Recipe, bool), Refus
     };
     let mut missing = false;
     for (i, spec) in config.cold.iter().enumerate() {
-        match open_tier(spec, config) {
+        match open_tier(spec, config, own) {
             Ok(tier) => {
                 if let (Some(place), Some(weight)) = (
                     recipe.tiers.get_mut(recipe.len as usize),
@@ -230,7 +233,7 @@ fn weight_of(config: &Config<'_>, index: usize, limit: Option<Bytes>) -> u32 {
     }
 }
 
-fn open_tier(spec: &TierSpec<'_>, config: &Config<'_>) -> Result<TierId, Refusal> {
+fn open_tier(spec: &TierSpec<'_>, config: &Config<'_>, own: bool) -> Result<TierId, Refusal> {
     let wanted = match spec.backing {
         config::Backing::FsDax(dir) => Spec::File {
             dir: keep_path(dir).ok_or(Refusal::NoMemory)?,
@@ -248,37 +251,45 @@ fn open_tier(spec: &TierSpec<'_>, config: &Config<'_>) -> Result<TierId, Refusal
         warn_tier(spec, error);
         Refusal::Tier
     })?;
-    open_lane(backing, spec.limit)
+    open_lane(backing, spec.limit, own)
 }
 
 /// Gives an opened backing a tier number and a lane.
-pub fn open_lane(backing: Backing, limit: Option<Bytes>) -> Result<TierId, Refusal> {
+pub fn open_lane(backing: Backing, limit: Option<Bytes>, own: bool) -> Result<TierId, Refusal> {
     let capacity = match (limit, backing.room()) {
         (Some(limit), _) => limit,
         (None, Some(room)) => room.total,
         (None, None) => crate::os::limits::total_ram(),
     };
-    let tier = next_tier().ok_or(Refusal::TooMany)?;
-    match arena::open_lane(tier, backing, capacity, limit) {
-        Ok(()) => Ok(tier),
-        Err(Errno::INVAL) => Err(Refusal::TooMany),
-        Err(_) => Err(Refusal::NoMemory),
-    }
+    let tier = next_tier(limit).ok_or(Refusal::TooMany)?;
+    // The tiers of the configuration are few and large, those of kinds may be many.
+    let share = if own { 8 } else { 2 };
+    // What it can lack is addresses: others have taken the window.
+    arena::open_lane(tier, backing, capacity, limit, share).map_err(|_| Refusal::TooMany)?;
+    Ok(tier)
 }
 
-/// A tier number that is free: one of a closed lane, else a new one.
-fn next_tier() -> Option<TierId> {
+/// A tier number that is free: one of a closed lane that has addresses enough, else a new one,
+/// else one of any closed lane.
+fn next_tier(limit: Option<Bytes>) -> Option<TierId> {
     // Relaxed: lanes are opened by one thread at a time (guest's seat, or the kinds' lock).
     let used = NEXT_TIER.load(Ordering::Relaxed);
-    let closed = (1..used)
-        .map(TierId)
-        .find(|&t| lane(t).is_some_and(|l| !l.is_open()));
-    closed.or_else(|| {
-        (usize::from(used) < MAX_LANES).then(|| {
-            NEXT_TIER.store(used + 1, Ordering::Relaxed);
-            TierId(used)
+    let closed = |at_least: usize| {
+        (1..used).map(TierId).find(|&t| {
+            lane(t)
+                .and_then(|l| l.closed_count())
+                .is_some_and(|(_, n)| SEGMENT.times(n as usize).get() >= at_least)
         })
-    })
+    };
+    let enough = limit.map_or(0, |l| l.get());
+    closed(enough)
+        .or_else(|| {
+            (usize::from(used) < MAX_LANES).then(|| {
+                NEXT_TIER.store(used + 1, Ordering::Relaxed);
+                TierId(used)
+            })
+        })
+        .or_else(|| closed(0))
 }
 
 fn warn_tier(spec: &TierSpec<'_>, error: TierError) {

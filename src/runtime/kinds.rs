@@ -90,7 +90,7 @@ pub fn cold() -> Option<KindId> {
             let Ok(backing) = Backing::open(Spec::Memfd, Thp::System) else {
                 return;
             };
-            let Ok(tier) = configure::open_lane(backing, None) else {
+            let Ok(tier) = configure::open_lane(backing, None, false) else {
                 return;
             };
             let mut tiers = [TierId::DRAM; MAX_TIERS];

@@ -85,6 +85,10 @@ impl core::error::Error for ConfigError<'_> {}
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fixed = match self {
+            What::NotAPair => {
+                f.write_str("is not a key=value pair: the keys are ")?;
+                return comma_separated(f, KEYS);
+            }
             What::UnknownKey => {
                 f.write_str("is an unknown key: the keys are ")?;
                 return comma_separated(f, KEYS);
@@ -109,7 +113,6 @@ impl fmt::Display for What {
                     "has {weights} weights for {tiers} tiers: write one for DRAM and one for each cold tier"
                 );
             }
-            What::NotAPair => "is not a key=value pair",
             What::Twice => "is given twice: only cold may be repeated",
             What::NoPath => "names no directory",
             What::PathNul => "holds a NUL byte, which no path can",
