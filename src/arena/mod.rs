@@ -6,6 +6,7 @@ mod fork;
 pub mod lane;
 mod lane_state;
 pub mod meta;
+mod purge;
 mod segment;
 mod start;
 pub mod window;

@@ -58,7 +58,7 @@ pub fn alloc(id: KindId, size: Bytes, align: Bytes) -> LargeBlock {
                 if index != order.wanted()
                     && let Some(wanted) = recipe.tiers.get(order.wanted())
                 {
-                    fell_back(*wanted, refused);
+                    fell_back(*wanted, !falls_back, refused);
                 }
                 return describe(id, tier, lane, run, align);
             }

@@ -205,7 +205,7 @@ unsafe fn grow(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
                 if index != order.wanted()
                     && let Some(wanted) = recipe.tiers.get(order.wanted())
                 {
-                    fell_back(*wanted, refused);
+                    fell_back(*wanted, !falls_back, refused);
                 }
                 // SAFETY: as above; the run is fresh.
                 return unsafe { add_slab(th, bin, class, tier, run) };
@@ -225,11 +225,14 @@ unsafe fn grow(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
     false
 }
 
-/// Counts a request that another tier than the wanted one took.
-pub fn fell_back(wanted: TierId, why: Option<Refused>) {
+/// Counts a request that another tier than the wanted one took. It is warned of where the policy
+/// did not name that other tier; a budget of DRAM that is used up is what the user asked for.
+pub fn fell_back(wanted: TierId, named: bool, why: Option<Refused>) {
     if let Some(lane) = lane(wanted) {
         lane.count_fallback();
-        warn_slow(wanted, why);
+        if !named && wanted != TierId::DRAM {
+            warn_slow(wanted, why);
+        }
     }
 }
 
