@@ -3,6 +3,8 @@
 
 use super::configure::kept;
 use super::report;
+use crate::arena::meta;
+use crate::base::Bytes;
 use crate::base::config::Stats;
 use crate::os::exit::{handler, process_id};
 use crate::os::file::Fd;
@@ -27,21 +29,38 @@ extern "C" fn at_exit() {
     }
     match kept().stats {
         Stats::Off => {}
-        Stats::Stderr => report::text(|bytes| {
-            let _ = write_all(Fd::STDERR, bytes);
-        }),
+        Stats::Stderr => in_one_write(Fd::STDERR, false),
         Stats::Path(path) => {
-            let Some(file) = super::report::open_file(path) else {
-                return;
-            };
-            let write = |bytes: &[u8]| {
-                let _ = write_all(file.fd(), bytes);
-            };
-            if path.ends_with(b".json") {
-                report::json(write)
-            } else {
-                report::text(write)
+            if let Some(file) = super::report::open_file(path) {
+                in_one_write(file.fd(), path.ends_with(b".json"));
             }
         }
+    }
+}
+
+/// What a report of many tiers with long names takes; the rest would be cut.
+const WHOLE: Bytes = meta::LARGEST;
+
+/// Several processes append to one file, so each report is one write.
+fn in_one_write(fd: Fd, json: bool) {
+    let Some(memory) = meta::alloc(WHOLE) else {
+        return;
+    };
+    let mut len = 0;
+    let gather = |piece: &[u8]| {
+        let room = piece.len().min(WHOLE.get() - len);
+        // SAFETY: the buffer is ours alone, and `room` bytes of it are left behind `len`.
+        unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), memory.as_ptr().add(len), room) };
+        len += room;
+    };
+    if json {
+        report::json(gather)
+    } else {
+        report::text(gather)
+    }
+    // SAFETY: the first `len` bytes were written above; the buffer is given back after its last use.
+    unsafe {
+        let _ = write_all(fd, core::slice::from_raw_parts(memory.as_ptr(), len));
+        meta::free(memory, WHOLE);
     }
 }
