@@ -67,10 +67,10 @@ fn exercise() {
                         i.wrapping_mul(0x9e37_79b9) % 65_537,
                         vec![i as u8; i as usize % 700],
                     );
+                    text.push_str(&map[&i]);
                     if i % 3 == 0 {
                         map.remove(&(i / 2));
                     }
-                    text.push_str(&map[&i]);
                 }
                 for (key, value) in &map {
                     assert_eq!(*value, format!("{thread}:{key}"));
@@ -185,7 +185,7 @@ fn kinds_place_where_they_say() {
         assert_eq!(Kind::cold(), Some(cold));
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let file = Kind::new(&format!("cold=file:{};policy=cold", dir.path().display())).unwrap();
-        let limited = Kind::new("cold=memfd,limit:1M;policy=cold;strict=1").unwrap();
+        let limited = Kind::new("cold=memfd,limit:4M;policy=cold;strict=1").unwrap();
         let kinds = [
             (Kind::DEFAULT, 1),
             (Kind::DRAM, 1),
@@ -222,7 +222,7 @@ fn kinds_place_where_they_say() {
             }
         }
         assert!(
-            limited.alloc(layout(2 * MIB, 1)).is_null(),
+            limited.alloc(layout(4 * MIB + 1, 1)).is_null(),
             "above the limit"
         );
         assert!(
