@@ -16,9 +16,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Most that the guest may take. Software emulation; about three minutes on two cores, two thirds
-/// of it Redis.
-const LIMIT: Duration = Duration::from_secs(560);
+/// Most that the guest may take. Under software emulation it needs about three minutes of one core,
+/// and twice that where other work shares the machine.
+const LIMIT: Duration = Duration::from_secs(900);
 
 const PACKAGES: &str = "qemu-system-x86 busybox-static cpio kmod xz-utils zstd ndctl daxctl \
     e2fsprogs redis-server";
@@ -33,7 +33,6 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     (BY_SIZE, "hazard_12_fork_threads", ""),
     (BY_SIZE, "hazard_13_fork_snapshot", ""),
     (BY_SIZE, "hazard_13_spawn", ""),
-    (BY_SIZE, "hazard_16_usable_size", ""),
     (BY_SIZE, "hazard_17_alignment", ""),
     (BY_SIZE, "hazard_29_close_range", ""),
     (BY_SIZE, "hazard_37_calloc_is_zero", ""),
