@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tierheap::api::c::*;
 
 const KIB: usize = 1 << 10;
-const MIB: usize = 1 << 20;
 
 /// A live block. `id` is in its contents: each is filled in full, its slack included.
 #[derive(Debug)]
@@ -18,7 +17,6 @@ pub struct Block {
     addr: usize,
     pub size: usize,
     usable: usize,
-    align: usize,
     pub target: Target,
     tier: i32,
     id: u64,
@@ -201,14 +199,14 @@ impl Heap {
             addr: addr as usize,
             size,
             usable,
-            align,
             target,
             tier,
             // Relaxed: only has to differ.
             id: self.ids.fetch_add(1, Ordering::Relaxed),
         };
         assert!(usable >= size, "{block:x?}");
-        assert!(block.addr.is_multiple_of(align.max(16)), "{block:x?}");
+        let aligned = block.addr.is_multiple_of(align.max(16));
+        assert!(aligned, "not to {align:x}: {block:x?}");
         assert_eq!(tierheap_kind_of(addr), self.kind(target), "{block:x?}");
         self.expect_tier(&block, placed);
         for at in [size / 2, size.saturating_sub(1)] {
