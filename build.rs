@@ -9,6 +9,9 @@ fn main() {
         // Preloaded from one folder and linked from another it must stay one heap: the loader
         // takes a library that a program needs for loaded if the sonames agree.
         println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libtierheap.so");
+        // Without std nothing else asks for the C library: its symbols would have no versions, and
+        // pthread_atfork, which lies in its static part, would be missing.
+        println!("cargo::rustc-cdylib-link-arg=-lc");
     }
     let root = std::env::var("CARGO_MANIFEST_DIR").unwrap();
     // For build scripts of crates that compile C beside us: DEP_TIERHEAP_INCLUDE.

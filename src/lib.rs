@@ -14,7 +14,9 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 // The standard library is linked for its panic machinery only; no room below the tests names it.
-#[cfg(any(test, not(loom)))]
+// Preloaded, the library does without: what std does on a panic is half a megabyte of code that
+// would be mapped and relocated at the start of every program.
+#[cfg(any(test, not(any(loom, feature = "preload"))))]
 #[allow(unused_extern_crates)]
 extern crate std;
 

@@ -4,7 +4,7 @@
 //! then throws bad_alloc. Both may unwind, and no Rust frame may be unwound (the library aborts
 //! on panic), so the part that calls them is assembly with unwind tables of its own.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 
 use crate::heap::{KindId, fast};
 use crate::os::{cxx, report};
@@ -128,6 +128,28 @@ fn new_aligned(size: usize, align: usize) -> *mut c_void {
     unsafe { tierheap_new_or_throw(size, align) }
 }
 
+/// There is no memory: the C++ library's form of this name asks the program's new_handler, which may
+/// throw, and tries the plain form again. Null where there is no such library.
+#[cold]
+#[inline(never)]
+fn nothrow_slow(name: &'static CStr, size: usize, align: usize) -> *mut c_void {
+    match cxx::library_new_nothrow(name) {
+        // SAFETY: the library's function of this name; what it throws it catches itself.
+        Some(new) => unsafe { new(size, align) }.cast(),
+        None => core::ptr::null_mut(),
+    }
+}
+
+/// A name as a C string.
+macro_rules! symbol {
+    ($name:ident) => {
+        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        }
+    };
+}
+
 /// The forms of new: plain and array, each also nothrow, aligned, and both.
 macro_rules! operators_new {
     ($($plain:ident $nothrow:ident $aligned:ident $aligned_nothrow:ident)*) => {$(
@@ -137,9 +159,11 @@ macro_rules! operators_new {
         }
         #[unsafe(no_mangle)]
         pub extern "C" fn $nothrow(size: usize, _nothrow: *const c_void) -> *mut c_void {
-            // The standard has the nothrow forms call the handler too; one that throws would have
-            // to be caught here, which C++ alone can. None of the peers calls it.
-            runtime::malloc(size).cast()
+            let block = runtime::malloc(size);
+            if block.is_null() {
+                return nothrow_slow(symbol!($nothrow), size, 16);
+            }
+            block.cast()
         }
         #[unsafe(no_mangle)]
         pub extern "C" fn $aligned(size: usize, align: usize) -> *mut c_void {
@@ -147,7 +171,11 @@ macro_rules! operators_new {
         }
         #[unsafe(no_mangle)]
         pub extern "C" fn $aligned_nothrow(size: usize, align: usize, _nothrow: *const c_void) -> *mut c_void {
-            runtime::aligned_kind(DEFAULT, align, size).cast()
+            let block = runtime::aligned_kind(DEFAULT, align, size);
+            if block.is_null() {
+                return nothrow_slow(symbol!($aligned_nothrow), size, align);
+            }
+            block.cast()
         }
     )*};
 }

@@ -148,8 +148,12 @@ pub unsafe extern "C" fn mallctl(
             // SAFETY: as above.
             unsafe { put(old, old_len, VERSION.as_ptr()) }
         }
-        // Redis writes 1 to have the statistics refreshed; they always are.
-        b"epoch" => put_size(1),
+        // Redis writes 1 ten times a second to have the statistics refreshed; they always are. A
+        // server that stays on the fast path would give nothing back otherwise.
+        b"epoch" => {
+            runtime::tidy();
+            put_size(1)
+        }
         b"background_thread" | b"config.stats" | b"config.prof" | b"opt.abort" => put_flag(false),
         b"thread.tcache.flush" | b"thread.idle" => 0,
         // SAFETY: as above.

@@ -4,13 +4,13 @@
 #[cfg(feature = "allocator-api2")]
 mod allocator_api2;
 pub mod c;
-#[cfg(feature = "preload")]
+#[cfg(feature = "libc-names")]
 pub mod cxx_names;
-#[cfg(feature = "preload")]
+#[cfg(feature = "libc-names")]
 pub mod jemalloc_names;
-#[cfg(feature = "preload")]
+#[cfg(feature = "libc-names")]
 pub mod libc_names;
-#[cfg(feature = "preload")]
+#[cfg(feature = "libc-names")]
 mod mallinfo;
 mod rust;
 

@@ -14,11 +14,11 @@ use super::segment::{NONE, SliceMask, State, find_run, run_mask, runs};
 use super::start::{MAX_LANES, lane};
 use super::window::WINDOW;
 use crate::base::config::Thp;
-use crate::base::{Bytes, Millis, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId};
+use crate::base::{Bytes, Millis, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId};
 use crate::os::Errno;
 use crate::os::lock::{Guard, Lock};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::tier::{Account, Backing};
+use crate::tier::{Account, Backing, Released, View};
 
 /// How long freed slices keep their physical memory, hoping to be used again: a tenth of
 /// jemalloc's ten seconds. Zero would make a program that frees and allocates in turns pay the
@@ -76,6 +76,8 @@ pub struct Lane {
     idle: AtomicUsize,
     /// What the state says, to be asked without the lock.
     pub(super) open: AtomicBool,
+    /// Its memory is a file's: what the backing says, to be asked without the lock.
+    pub(super) file: AtomicBool,
 }
 
 impl Lane {
@@ -87,6 +89,7 @@ impl Lane {
             fallbacks: AtomicU64::new(0),
             idle: AtomicUsize::new(0),
             open: AtomicBool::new(false),
+            file: AtomicBool::new(false),
         }
     }
 
@@ -102,6 +105,9 @@ impl Lane {
         let mut st = self.state.lock();
         self.account.restart(limit);
         st.open = true;
+        // Relaxed: read while no thread opens a lane.
+        self.file
+            .store(matches!(backing, Backing::File(_)), Ordering::Relaxed);
         st.backing = backing;
         st.tier = tier;
         st.first = first.0;
@@ -202,45 +208,60 @@ impl Lane {
         self.state.lock()
     }
 
-    /// Takes a run of `n` slices, charged and backed; `beyond` passes the limit if it must (DRAM
-    /// as the last resort).
-    pub fn alloc(&self, n: usize, beyond: bool, now: Millis) -> Result<Run, Refused> {
+    /// Takes a run of `n` slices, charged and backed, that starts at a multiple of `align`, a power
+    /// of two; `beyond` passes the limit if it must (DRAM as the last resort).
+    pub fn alloc(&self, n: usize, align: Bytes, beyond: bool, now: Millis) -> Result<Run, Refused> {
         let mut st = self.state.lock();
         if !st.open {
             return Err(Refused::Closed);
         }
         st.now = now.0;
-        match self.try_alloc(&mut st, n, beyond) {
+        match self.try_alloc(&mut st, n, align, beyond) {
             // What others have freed and not yet purged is still charged, and its addresses may
             // be what a large run lacks.
             Err(Refused::Limit | Refused::Addresses | Refused::System(_))
                 if st.dirty_head != NONE =>
             {
                 self.purge_waiting(&mut st, now);
-                self.try_alloc(&mut st, n, beyond)
+                self.try_alloc(&mut st, n, align, beyond)
             }
             done => done,
         }
     }
 
-    fn try_alloc(&self, st: &mut LaneState, n: usize, beyond: bool) -> Result<Run, Refused> {
-        let run = if n <= SLICES_PER_SEGMENT {
-            self.alloc_within(st, n as u32, beyond)
+    fn try_alloc(
+        &self,
+        st: &mut LaneState,
+        n: usize,
+        align: Bytes,
+        beyond: bool,
+    ) -> Result<Run, Refused> {
+        let run = if n <= SLICES_PER_SEGMENT && align <= SEGMENT {
+            let step = (align.get() / SLICE.get()).max(1);
+            self.alloc_within(st, n as u32, step as u32, beyond)
         } else {
-            self.alloc_spanning(st, n, beyond)
+            self.alloc_spanning(st, n, align, beyond)
         }?;
         WINDOW.set_tier(run.first, n, Some(st.tier));
         Ok(run)
     }
 
-    fn alloc_within(&self, st: &mut LaneState, n: u32, beyond: bool) -> Result<Run, Refused> {
-        let id = match st.listed_with(n) {
+    fn alloc_within(
+        &self,
+        st: &mut LaneState,
+        n: u32,
+        step: u32,
+        beyond: bool,
+    ) -> Result<Run, Refused> {
+        // Any run longer by `step - 1` has an aligned one in it, and so has a whole segment.
+        let long = (n + step - 1).min(SLICES_PER_SEGMENT as u32);
+        let id = match st.listed_with(long) {
             Some(id) => id,
-            None => st.map_new(1)?,
+            None => st.map_new(1, SEGMENT)?,
         };
         // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
         let seg = unsafe { WINDOW.segment(id) };
-        let Some(at) = find_run(seg.free, seg.backed, n) else {
+        let Some(at) = find_run(seg.free, seg.backed, n, step) else {
             return Err(Refused::Addresses);
         };
         let zero = self.take(st, id, run_mask(at, n), beyond)?;
@@ -251,9 +272,15 @@ impl Lane {
         })
     }
 
-    fn alloc_spanning(&self, st: &mut LaneState, n: usize, beyond: bool) -> Result<Run, Refused> {
+    fn alloc_spanning(
+        &self,
+        st: &mut LaneState,
+        n: usize,
+        align: Bytes,
+        beyond: bool,
+    ) -> Result<Run, Refused> {
         let segments = n.div_ceil(SLICES_PER_SEGMENT);
-        let first = st.map_new(segments)?;
+        let first = st.map_new(segments, align)?;
         let mut zero = true;
         for i in 0..segments {
             let here = (n - i * SLICES_PER_SEGMENT).min(SLICES_PER_SEGMENT) as u32;
@@ -317,20 +344,71 @@ impl Lane {
         Ok(zero)
     }
 
+    /// Whether the tier's memory is anonymous: parts of held slices may then be given back to the
+    /// system and uncharged by who holds them, to be had again with [`Lane::restore`].
+    pub fn is_anonymous(&self) -> bool {
+        self.with_backing(|b| matches!(b, Backing::Dram(_) | Backing::Node(_)))
+            .unwrap_or(false)
+    }
+
+    /// Charges memory of held slices that was uncharged. False where it cannot be had.
+    pub fn restore(&self, len: Bytes) -> bool {
+        if !self.account.charge(len) {
+            return false;
+        }
+        let had = match &self.state.lock().backing {
+            Backing::Node(node) => node.commit(len).is_ok(),
+            _ => true,
+        };
+        if !had {
+            self.account.uncharge(len);
+        }
+        had
+    }
+
+    /// Takes back `n` slices from `first`, which lie in one segment of this lane and of which
+    /// `uncharged` bytes were given to the system while they were held. The rest follows at once:
+    /// a slice is charged whole or not at all.
+    pub fn free_in_part(&self, first: SliceId, n: usize, uncharged: Bytes, now: Millis) {
+        let mut st = self.state.lock();
+        let addr = WINDOW.slice_addr(first);
+        let len = SLICE.times(n);
+        // SAFETY: the caller gives up the slices.
+        let released = unsafe {
+            st.backing
+                .release(addr, st.offset_of(addr), len, View::Shared)
+        };
+        if released == Released::Zeroed {
+            self.account.uncharge(len.saturating_sub(uncharged));
+            // SAFETY: the lane's lock is held, and the record is not kept.
+            let seg = unsafe { WINDOW.segment(first.segment()) };
+            let mask = run_mask(first.within_segment() as u32, n as u32);
+            seg.backed &= !mask;
+            seg.zero |= mask;
+        } else {
+            self.account.charge_beyond(uncharged);
+        }
+        self.free_locked(&mut st, first, n, now);
+    }
+
     /// Takes back `n` slices from `first`, which this lane gave out.
     pub fn free(&self, first: SliceId, n: usize, now: Millis) {
-        WINDOW.set_tier(first, n, None);
         let mut st = self.state.lock();
+        self.free_locked(&mut st, first, n, now);
+    }
+
+    fn free_locked(&self, st: &mut LaneState, first: SliceId, n: usize, now: Millis) {
+        WINDOW.set_tier(first, n, None);
         let mut at = first.index();
         let end = at + n;
         while at < end {
             let slice = SliceId(at);
             let here = (SLICES_PER_SEGMENT - slice.within_segment()).min(end - at);
             let mask = run_mask(slice.within_segment() as u32, here as u32);
-            self.give_back(&mut st, slice.segment(), mask, now);
+            self.give_back(st, slice.segment(), mask, now);
             at += here;
         }
-        self.note_dirty(&st);
+        self.note_dirty(st);
     }
 
     fn give_back(&self, st: &mut LaneState, id: SegmentId, mask: SliceMask, now: Millis) {

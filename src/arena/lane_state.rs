@@ -19,6 +19,8 @@ pub(super) struct LaneState {
     pub(super) count: u32,
     /// One more than the highest segment ever mapped, counted from `first`.
     pub(super) top: u32,
+    /// So many segments from `first` may be written about in the window's maps.
+    pub(super) writable: u32,
     /// No segment below this one has its used bit clear.
     pub(super) hint: u32,
     /// Heads of the lists by longest free run; index 0 is unused.
@@ -42,6 +44,7 @@ impl LaneState {
         first: 0,
         count: 0,
         top: 0,
+        writable: 0,
         hint: 0,
         lists: [NONE; SLICES_PER_SEGMENT + 1],
         nonempty: 0,
@@ -80,20 +83,26 @@ impl LaneState {
             .map(SegmentId)
     }
 
-    /// Makes `n` neighbouring unused segments mapped and listed.
-    pub(super) fn map_new(&mut self, n: usize) -> Result<SegmentId, Refused> {
+    /// Makes `n` neighbouring unused segments mapped and listed, from an address that is a multiple
+    /// of `align`.
+    pub(super) fn map_new(&mut self, n: usize, align: Bytes) -> Result<SegmentId, Refused> {
+        // Any run longer by an alignment less a segment has an aligned one in it.
+        let spare = align.saturating_sub(SEGMENT).get() / SEGMENT.get();
         // Another mapping in our window is rare; each try marks at least one segment as taken.
         for _ in 0..64 {
             let first_word = self.first as usize / 64;
             // SAFETY: the lane's lock is held, and the word is not kept.
             let word = |i: usize| unsafe { *WINDOW.used_word(first_word + i) };
             let from = self.hint as usize;
-            let Some(at) = find_clear_run(word, self.count as usize, n, from) else {
+            let Some(at) = find_clear_run(word, self.count as usize, n + spare, from) else {
                 return Err(Refused::Addresses);
             };
-            if n == 1 {
+            if n + spare == 1 {
                 self.hint = at as u32;
             }
+            let start = WINDOW.segment_addr(SegmentId(self.first + at as u32));
+            let lead = start.align_up(align.max(SEGMENT)).offset_from(start);
+            let at = at + lead.get() / SEGMENT.get();
             let id = SegmentId(self.first + at as u32);
             match self.map_at(id, n) {
                 Ok(()) => return Ok(id),
@@ -104,8 +113,24 @@ impl LaneState {
         Err(Refused::Addresses)
     }
 
+    /// Makes the window's maps writable for the first `n` segments, in steps of 2 GiB of addresses:
+    /// 330 KiB of maps, of which the kernel gives only the pages that are written.
+    fn open_maps(&mut self, n: u32) -> Result<(), Errno> {
+        const STEP: u32 = 1024;
+        if n > self.writable {
+            let upto = n.next_multiple_of(STEP).min(self.count);
+            WINDOW.open_maps(
+                SegmentId(self.first + self.writable),
+                (upto - self.writable) as usize,
+            )?;
+            self.writable = upto;
+        }
+        Ok(())
+    }
+
     /// Maps those of `n` segments from `id` that are not mapped yet.
     pub(super) fn map_at(&mut self, id: SegmentId, n: usize) -> Result<(), Errno> {
+        self.open_maps(id.0 - self.first + n as u32)?;
         let mut i = 0;
         while i < n {
             let here = SegmentId(id.0 + i as u32);

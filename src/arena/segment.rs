@@ -88,6 +88,12 @@ pub const fn run_mask(at: u32, n: u32) -> SliceMask {
     }
 }
 
+/// The multiples of a power of two.
+const fn multiples(step: u32) -> SliceMask {
+    // A bit at each multiple is what all ones are of `step` ones.
+    (u32::MAX as u64 / ((1u64 << step) - 1)) as SliceMask
+}
+
 /// The starts of all runs of `n` set bits.
 const fn starts(mask: SliceMask, n: u32) -> SliceMask {
     // After the loop bit i is set iff bits i..i+n are: each step doubles the length proven.
@@ -112,14 +118,15 @@ pub const fn longest_run(mask: SliceMask) -> u32 {
     n
 }
 
-/// Where a run of `n` slices fits best in `free`: first choice is a place that is backed
-/// already (it costs no system call and no charge), then the lowest.
-pub const fn find_run(free: SliceMask, backed: SliceMask, n: u32) -> Option<u32> {
-    let ready = starts(free & backed, n);
+/// Where a run of `n` slices that starts at a multiple of `step` fits best in `free`: first choice
+/// is a place that is backed already (it costs no system call and no charge), then the lowest.
+pub const fn find_run(free: SliceMask, backed: SliceMask, n: u32, step: u32) -> Option<u32> {
+    let aligned = multiples(step);
+    let ready = starts(free & backed, n) & aligned;
     if ready != 0 {
         return Some(ready.trailing_zeros());
     }
-    let any = starts(free, n);
+    let any = starts(free, n) & aligned;
     if any != 0 {
         Some(any.trailing_zeros())
     } else {
@@ -159,10 +166,15 @@ mod tests {
         }
 
         #[test]
-        fn a_run_is_found_iff_one_exists(free: u32, backed: u32, n in 1u32..=32) {
-            match find_run(free, backed, n) {
-                Some(at) => prop_assert_eq!(free & run_mask(at, n), run_mask(at, n)),
-                None => prop_assert!(longest_run(free) < n),
+        fn a_run_is_found_iff_one_exists(free: u32, backed: u32, n in 1u32..=32, shift in 0u32..=5) {
+            let step = 1 << shift;
+            match find_run(free, backed, n, step) {
+                Some(at) => {
+                    prop_assert_eq!(free & run_mask(at, n), run_mask(at, n));
+                    prop_assert_eq!(at % step, 0);
+                }
+                // A run longer by a step less one always has an aligned one in it.
+                None => prop_assert!(longest_run(free) < (n + step - 1).min(32)),
             }
         }
 

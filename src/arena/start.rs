@@ -64,9 +64,8 @@ fn wanted(ram: Bytes, limit: Option<Bytes>) -> Bytes {
 /// Chooses the window and opens DRAM's lane, half of it. Called once, before any block exists.
 pub fn start(thp: Thp) -> Result<(), Errno> {
     let mut len = wanted(limits::total_ram(), limits::address_space());
-    // Under overcommit 2 even reserved maps are charged: take what is allowed.
     let maps = loop {
-        match map::anywhere(maps_len(len.get() / SLICE.get()), Access::ReadWrite) {
+        match map::anywhere(maps_len(len.get() / SLICE.get()), Access::Read) {
             Ok(at) => break at,
             Err(e) if len.get() <= 1 << 30 => return Err(e),
             Err(_) => len = Bytes::new(len.get() / 2),

@@ -16,6 +16,8 @@ use super::segment::Segment;
 use crate::base::{
     Addr, Bytes, PAGE, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId,
 };
+use crate::os::Errno;
+use crate::os::map::{self, Access};
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Where the window and its maps are. All zero before [`Window::install`]: then every pointer is
@@ -85,8 +87,8 @@ impl Window {
     /// Puts the window in force.
     ///
     /// # Safety
-    /// `maps` is zeroed writable memory of `maps_len(slices)` bytes that is never unmapped, and
-    /// this is called once.
+    /// `maps` is zeroed readable memory of `maps_len(slices)` bytes, which `open_maps` can make
+    /// writable and which is never unmapped, and this is called once.
     pub unsafe fn install(&self, base: Addr, slices: usize, maps: Addr) {
         self.base.store(base.get(), Ordering::Relaxed);
         self.maps.store(maps.get(), Ordering::Relaxed);
@@ -238,6 +240,32 @@ impl Window {
         let at = SENTINEL + slices * 9 + slices / SLICES_PER_SEGMENT * size_of::<Segment>();
         // SAFETY: the bitmap follows the segment table; exclusive by the caller's promise.
         unsafe { &mut *self.maps().add(at).cast::<u64>().add(word) }
+    }
+
+    /// Lets the maps be written for `n` segments from `first`. They start readable only, so that
+    /// neither a limit on data (RLIMIT_DATA) nor strict overcommit counts what is never used.
+    pub fn open_maps(&self, first: SegmentId, n: usize) -> Result<(), Errno> {
+        // Relaxed: as in `slice_of`.
+        let slices = self.slices.load(Ordering::Relaxed);
+        let (from, to) = (first.index(), first.index() + n);
+        let table = SENTINEL + slices * 9;
+        let bits = table + slices / SLICES_PER_SEGMENT * size_of::<Segment>();
+        // Where each map starts, and its bytes for eight segments.
+        let maps = [
+            (SENTINEL, 8 * SLICES_PER_SEGMENT * 8),
+            (SENTINEL + slices * 8, 8 * SLICES_PER_SEGMENT),
+            (table, 8 * size_of::<Segment>()),
+            (bits, 1),
+        ];
+        for (start, bytes) in maps {
+            let page = PAGE.get();
+            let begin = (start + from * bytes / 8) & !(page - 1);
+            let end = (start + (to * bytes).div_ceil(8) + page - 1) & !(page - 1);
+            let at = Addr::new(self.maps() as usize + begin);
+            // SAFETY: the maps are ours, and rights are only added.
+            unsafe { map::protect(at, Bytes::new(end - begin), Access::ReadWrite) }?;
+        }
+        Ok(())
     }
 
     pub fn segment_addr(&self, id: SegmentId) -> Addr {

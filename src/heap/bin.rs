@@ -9,7 +9,8 @@ use crate::sync::{AtomicU64, Ordering};
 pub static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
 /// Only the owner of the thread heap it belongs to touches a bin.
-#[repr(C)]
+/// The first four fields are what a fast path reads: never across a cache line.
+#[repr(C, align(32))]
 pub struct Bin {
     /// The current word; null in a bin that was never used.
     pub word: *const AtomicU64,
@@ -22,6 +23,9 @@ pub struct Bin {
     pub slab: *mut Slab,
     pub available: *mut Slab,
     pub frozen: *mut Slab,
+    pub asleep: *mut Slab,
+    /// The next slab that `sleep` looks at; null while no round is under way.
+    pub cursor: *mut Slab,
     pub class: u8,
     pub side: Side,
     pub kind: u16,
@@ -38,6 +42,8 @@ impl Bin {
         slab: core::ptr::null_mut(),
         available: core::ptr::null_mut(),
         frozen: core::ptr::null_mut(),
+        asleep: core::ptr::null_mut(),
+        cursor: core::ptr::null_mut(),
         class: 0,
         side: Side::Near,
         kind: 0,
@@ -114,9 +120,11 @@ impl Bin {
         // SAFETY: as promised.
         unsafe {
             debug_assert!((*bin).slab.is_null() && (*slab).list == List::None);
+            debug_assert!((*slab).asleep == 0);
             (*bin).slab = slab;
             (*bin).idle = false;
             (*slab).unsettled = 0;
+            (*slab).seen = false;
             // Relaxed: the owner's own field.
             (*slab).local.store(me, Ordering::Relaxed);
             let index = Slab::find_word(slab, 0).unwrap_or(0);
@@ -143,11 +151,26 @@ impl Bin {
         }
     }
 
+    /// The slab after this one in a walk over those available, then those asleep; null at its end.
+    ///
+    /// # Safety
+    /// The caller owns the bin, and the slab stands in one of the two lists.
+    pub unsafe fn after(bin: *mut Bin, slab: *mut Slab) -> *mut Slab {
+        // SAFETY: as promised.
+        unsafe {
+            if !(*slab).next.is_null() || (*slab).list != List::Available {
+                return (*slab).next;
+            }
+            (*bin).asleep
+        }
+    }
+
     unsafe fn head(bin: *mut Bin, list: List) -> *mut *mut Slab {
         // SAFETY: the caller owns the bin.
         unsafe {
             match list {
                 List::Frozen => &raw mut (*bin).frozen,
+                List::Asleep => &raw mut (*bin).asleep,
                 _ => &raw mut (*bin).available,
             }
         }
@@ -181,6 +204,9 @@ impl Bin {
         unsafe {
             if (*slab).list == List::None {
                 return;
+            }
+            if (*bin).cursor == slab {
+                (*bin).cursor = Bin::after(bin, slab);
             }
             if (*slab).prev.is_null() {
                 *Bin::head(bin, (*slab).list) = (*slab).next;

@@ -120,18 +120,18 @@ impl Kind {
         }
         let views = views.get(..n).unwrap_or(&[]);
         if recipe.policy == Policy::Auto {
-            self.adjust(views);
+            self.adjust(grow, views);
         }
         policy::place(recipe.policy, side, grow, views, recipe.strict)
     }
 
-    fn adjust(&self, views: &[TierView]) {
+    fn adjust(&self, grow: Bytes, views: &[TierView]) {
         // Whoever finds the controller busy goes by the old threshold.
         let Some(mut memory) = self.auto.try_lock() else {
             return;
         };
         let old = self.threshold();
-        let new = policy::next_threshold(old, views, &mut memory);
+        let new = policy::next_threshold(old, grow, views, &mut memory);
         if new != old {
             // Relaxed (both): as for the threshold.
             self.threshold.store(new.get(), Ordering::Relaxed);

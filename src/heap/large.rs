@@ -2,10 +2,11 @@
 //! descriptor in the page map for its first one, and no owner: any thread frees it.
 
 use super::kind::{KindId, kind};
-use super::refill::fell_back;
+use super::obtain::{Obtained, Wish, obtain};
 use super::slab::{List, Slab, What};
-use crate::arena::{Lane, Run, WINDOW, lane, meta};
-use crate::base::{Addr, Bytes, SLICE, TierId};
+use super::thread_heap::ThreadHeap;
+use crate::arena::{Run, WINDOW, lane, meta};
+use crate::base::{Addr, Bytes, SLICE, SliceId, TierId};
 use crate::os::{clock, map};
 use crate::policy::side;
 use crate::sync::AtomicPtr;
@@ -27,57 +28,39 @@ const NONE: LargeBlock = LargeBlock {
 const MOVE_FROM: Bytes = Bytes::mib(1);
 
 /// A large block of this kind; null when no tier has room. `align` is a power of two.
-pub fn alloc(id: KindId, size: Bytes, align: Bytes) -> LargeBlock {
+///
+/// # Safety
+/// The caller owns `th` and is inside the gate.
+pub unsafe fn alloc(th: *mut ThreadHeap, id: KindId, size: Bytes, align: Bytes) -> LargeBlock {
     let Some((kind, recipe)) = kind(id).and_then(|k| Some((k, k.recipe()?))) else {
         return NONE;
     };
     let size = size.max(Bytes::new(1));
     // glibc's bound: a difference of pointers into the block must fit ptrdiff_t.
-    let Some(padded) = size
-        .checked_add(align.saturating_sub(SLICE))
-        .filter(|l| l.get() <= isize::MAX as usize)
-    else {
+    if size.get() > isize::MAX as usize {
         return NONE;
+    }
+    let slices = size.get().div_ceil(SLICE.get());
+    let wish = Wish {
+        kind: id,
+        side: side(recipe.policy, kind.threshold(), size),
+        slices,
+        least: slices,
+        align,
     };
-    let slices = padded.get().div_ceil(SLICE.get()).max(1);
-    let order = kind.place(
-        recipe,
-        side(recipe.policy, kind.threshold(), size),
-        SLICE.times(slices),
-    );
-    let now = clock::now();
-    let mut refused = None;
-    for (position, index) in order.iter().enumerate() {
-        let Some(&tier) = recipe.tiers.get(index) else {
-            continue;
-        };
-        let Some(lane) = lane(tier) else { continue };
-        let falls_back = position >= order.fallback_from();
-        match lane.alloc(slices, falls_back && tier == TierId::DRAM, now) {
-            Ok(run) => {
-                if index != order.wanted()
-                    && let Some(wanted) = recipe.tiers.get(order.wanted())
-                {
-                    fell_back(*wanted, !falls_back, refused);
-                }
-                return describe(id, tier, lane, run, align);
-            }
-            Err(e) => refused = refused.or(Some(e)),
-        }
+    // SAFETY: as promised.
+    match unsafe { obtain(th, &wish, || false) } {
+        Obtained::Run(tier, run) => describe(id, tier, run),
+        _ => NONE,
     }
-    if recipe.strict
-        && let Some(wanted) = recipe.tiers.get(order.wanted())
-    {
-        crate::arena::lane(*wanted).inspect(|l| l.count_fallback());
-    }
-    NONE
 }
 
-fn describe(id: KindId, tier: TierId, lane: &Lane, run: Run, align: Bytes) -> LargeBlock {
-    let start = WINDOW.slice_addr(run.first);
-    let base = start.align_up(align);
+fn describe(id: KindId, tier: TierId, run: Run) -> LargeBlock {
+    let base = WINDOW.slice_addr(run.first);
     let Some(descriptor) = meta::alloc(Slab::LARGE_LEN) else {
-        lane.free(run.first, run.slices, clock::now());
+        if let Some(lane) = lane(tier) {
+            lane.free(run.first, run.slices, clock::now());
+        }
         return NONE;
     };
     // SAFETY: fresh metadata of the right size.
@@ -88,7 +71,7 @@ fn describe(id: KindId, tier: TierId, lane: &Lane, run: Run, align: Bytes) -> La
             base: base.get(),
             magic: 0,
             unsettled: 0,
-            block: SLICE.times(run.slices).get() - base.offset_from(start).get(),
+            block: SLICE.times(run.slices).get(),
             bin: core::ptr::null_mut(),
             owner: AtomicPtr::new(core::ptr::null_mut()),
             kind: id.0,
@@ -98,15 +81,15 @@ fn describe(id: KindId, tier: TierId, lane: &Lane, run: Run, align: Bytes) -> La
             list: List::None,
             slices: run.slices as u32,
             blocks: 1,
+            asleep: 0,
             seen_freezes: 0,
-            first: run.first.index(),
+            first: run.first.index() as u32,
+            seen: false,
             next: core::ptr::null_mut(),
             prev: core::ptr::null_mut(),
         });
     }
-    if let Some(slice) = WINDOW.slice_of(base) {
-        WINDOW.set_descriptor(slice, 1, Some(descriptor));
-    }
+    WINDOW.set_descriptor(run.first, 1, Some(descriptor));
     LargeBlock {
         addr: base.as_ptr(),
         zero: run.zero,
@@ -125,9 +108,7 @@ pub unsafe fn free(slab: *mut Slab) {
             (*slab).slices as usize,
             TierId((*slab).tier),
         );
-        if let Some(slice) = WINDOW.slice_of(Addr::new((*slab).base)) {
-            WINDOW.set_descriptor(slice, 1, None);
-        }
+        WINDOW.set_descriptor(first, 1, None);
         meta::free(Addr::of(slab), Slab::LARGE_LEN);
         if let Some(lane) = lane(tier) {
             lane.free(first, slices, clock::now());
@@ -143,15 +124,10 @@ pub unsafe fn free(slab: *mut Slab) {
 pub unsafe fn resize_in_place(slab: *mut Slab, size: Bytes) -> bool {
     // SAFETY: as promised.
     unsafe {
-        let start = WINDOW.slice_addr((*slab).first_slice());
-        let lead = Addr::new((*slab).base).offset_from(start);
-        let Some(len) = size
-            .checked_add(lead)
-            .filter(|l| l.get() <= isize::MAX as usize)
-        else {
+        if size.get() > isize::MAX as usize {
             return false;
-        };
-        let want = len.get().div_ceil(SLICE.get()).max(1);
+        }
+        let want = size.get().div_ceil(SLICE.get()).max(1);
         let have = (*slab).slices as usize;
         let Some(lane) = lane(TierId((*slab).tier)) else {
             return false;
@@ -161,11 +137,11 @@ pub unsafe fn resize_in_place(slab: *mut Slab, size: Bytes) -> bool {
                 return false;
             }
         } else if want < have {
-            let tail = crate::base::SliceId((*slab).first + want);
+            let tail = SliceId((*slab).first_slice().index() + want);
             lane.free(tail, have - want, clock::now());
         }
         (*slab).slices = want as u32;
-        (*slab).block = SLICE.times(want).get() - lead.get();
+        (*slab).block = SLICE.times(want).get();
         true
     }
 }

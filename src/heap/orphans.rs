@@ -4,6 +4,7 @@ use super::bin::Bin;
 use super::refill::put_away;
 use super::remote;
 use super::slab::List;
+use super::sleep;
 use super::thread_heap::{KindHeap, ThreadHeap};
 use crate::base::CLASSES;
 use crate::lockfree::orphan;
@@ -49,6 +50,18 @@ pub fn take_over() -> *mut ThreadHeap {
     core::ptr::null_mut()
 }
 
+/// In a forked child whose own heap is in the middle of something: of the others only the seats
+/// are set right, for making them orphans takes locks that may be held below.
+///
+/// # Safety
+/// The caller is the only thread; `me` is its heap (or null).
+pub unsafe fn empty_all_seats_but(me: *mut ThreadHeap) {
+    for th in ThreadHeap::all().filter(|&th| th != me) {
+        // SAFETY: heaps are never freed; this thread is alone.
+        unsafe { (*th).shared.seat.reset_in_child() };
+    }
+}
+
 /// In a forked child: heaps whose threads did not come along become orphans. All of them were
 /// outside of the gate, so they are whole.
 ///
@@ -71,6 +84,24 @@ pub unsafe fn orphan_all_but(me: *mut ThreadHeap) {
     }
 }
 
+fn all_orphans() -> impl Iterator<Item = *mut ThreadHeap> {
+    ThreadHeap::all().filter(|&th| {
+        // SAFETY: heaps are never freed; this looks at their shared part only.
+        unsafe { (*th).shared.ownership.is_orphan() }
+    })
+}
+
+/// Calls `f` with each orphan in turn, which is the caller's while it runs.
+///
+/// # Safety
+/// The caller is inside the gate, and `f` does not keep the heap.
+pub unsafe fn each_orphan(mut f: impl FnMut(*mut ThreadHeap)) {
+    for orphan in all_orphans() {
+        // SAFETY: as promised; who claims a heap may do all that its owner may.
+        let _ = unsafe { orphan::with_claim(&*orphan, || f(orphan)) };
+    }
+}
+
 /// Takes a slab with free blocks of this bin's class from an orphan, so that the memory of
 /// threads that are gone serves those that stay.
 ///
@@ -81,20 +112,19 @@ pub unsafe fn adopt_slab(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
     if ORPHANS.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    let orphans = ThreadHeap::all().filter(|&o| {
-        // SAFETY: heaps are never freed; this looks at their shared part only.
-        o != th && unsafe { (*o).shared.ownership.is_orphan() }
-    });
-    for orphan in orphans.take(LOOK_AT) {
+    for orphan in all_orphans().filter(|&o| o != th).take(LOOK_AT) {
         // SAFETY: under the claim the orphan is this thread's; the bin is the caller's.
         let found = unsafe {
             orphan::with_claim(&*orphan, || {
                 let Some(theirs) = same_bin(orphan, bin) else {
                     return false;
                 };
-                let slab = (*theirs).available;
+                let mut slab = (*theirs).available;
                 if slab.is_null() {
-                    return false;
+                    slab = (*theirs).asleep;
+                    if slab.is_null() || !sleep::wake(slab) {
+                        return false;
+                    }
                 }
                 Bin::unlink(theirs, slab);
                 (*slab).bin = bin;

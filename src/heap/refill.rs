@@ -3,15 +3,15 @@
 
 use super::bin::Bin;
 use super::kind::{KindId, kind};
+use super::obtain::{Obtained, Wish, obtain};
 use super::orphans;
 use super::remote;
 use super::slab::{List, Slab, What};
 use super::thread_heap::{KindHeap, ThreadHeap};
-use super::{large, release};
-use crate::arena::{Refused, Run, WINDOW, freezes, is_frozen, lane, meta};
+use super::{large, release, sleep};
+use crate::arena::{Run, WINDOW, freezes, is_frozen, lane, meta};
 use crate::base::{Addr, Bytes, SLICE, SizeClass, TierId};
 use crate::os::clock;
-use crate::os::report::{Warning, warn_once};
 use crate::sync::{AtomicPtr, Ordering};
 
 /// A block of at least `size` bytes from one of the thread's heaps; null when no tier has room.
@@ -23,7 +23,7 @@ pub unsafe fn alloc(th: *mut ThreadHeap, kh: *mut KindHeap, size: Bytes) -> *mut
     unsafe {
         notice_threshold(kh);
         let Some((side, class)) = (*kh).class_of(size) else {
-            return large::alloc(KindId((*kh).kind), size, Bytes::new(1)).addr;
+            return large::alloc(th, KindId((*kh).kind), size, Bytes::new(1)).addr;
         };
         let bin = KindHeap::bin(kh, side, class);
         let block = take(th, bin);
@@ -66,7 +66,11 @@ pub unsafe fn take(th: *mut ThreadHeap, bin: *mut Bin) -> *mut u8 {
                 continue;
             }
             put_away(th, bin);
-            if next_available(th, bin) || orphans::adopt_slab(th, bin) || grow(th, bin) {
+            if next_available(th, bin)
+                || next_asleep(th, bin)
+                || orphans::adopt_slab(th, bin)
+                || grow(th, bin)
+            {
                 continue;
             }
             return core::ptr::null_mut();
@@ -151,6 +155,20 @@ unsafe fn next_available(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
     }
 }
 
+/// Wakes a slab. One that cannot be woken for its tier's limit stands for all of them.
+unsafe fn next_asleep(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
+    // SAFETY: the caller owns the bin.
+    unsafe {
+        let slab = (*bin).asleep;
+        if slab.is_null() || !sleep::wake(slab) {
+            return false;
+        }
+        Bin::unlink(bin, slab);
+        Bin::install(bin, slab, th);
+        true
+    }
+}
+
 unsafe fn use_frozen(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
     // SAFETY: the caller owns the bin.
     unsafe {
@@ -169,92 +187,25 @@ unsafe fn use_frozen(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
 /// A new slab for the bin, from the first tier in the policy's order that has room.
 unsafe fn grow(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
     // SAFETY: the caller owns the bin.
-    let class = unsafe { (*bin).class };
+    let (class, kind, side) = unsafe { ((*bin).class, KindId((*bin).kind), (*bin).side) };
     let Some(class) = SizeClass::from_index(class as usize) else {
         return false;
     };
-    let slices = class.slab_slices();
-    // SAFETY: the caller owns the bin.
-    let (id, side) = unsafe { (KindId((*bin).kind), (*bin).side) };
-    let Some((kind, recipe)) = kind(id).and_then(|k| Some((k, k.recipe()?))) else {
-        return false;
+    let wish = Wish {
+        kind,
+        side,
+        slices: class.slab_slices(),
+        // Under a limit a tier may still have room for a smaller slab.
+        least: class.block().get().div_ceil(SLICE.get()),
+        align: SLICE,
     };
-    let order = kind.place(recipe, side, SLICE.times(slices));
-    // Under a limit a tier may still have room for a smaller slab.
-    let least = class.block().get().div_ceil(SLICE.get());
-    let now = clock::now();
-    let mut refused = None;
-    for (position, index) in order.iter().enumerate() {
-        let falls_back = position >= order.fallback_from();
-        // SAFETY: the caller owns `th` and the bin. Blocks in frozen segments cost DRAM, but so
-        // does a fall back.
-        if falls_back && unsafe { use_frozen(th, bin) } {
-            return true;
+    // SAFETY: the caller owns `th` and the bin; a run it is given is fresh.
+    unsafe {
+        match obtain(th, &wish, || use_frozen(th, bin)) {
+            Obtained::Run(tier, run) => add_slab(th, bin, class, tier, run),
+            Obtained::Instead => true,
+            Obtained::Nothing => false,
         }
-        let Some(&tier) = recipe.tiers.get(index) else {
-            continue;
-        };
-        let Some(lane) = lane(tier) else { continue };
-        let beyond = falls_back && tier == TierId::DRAM;
-        let run = lane.alloc(slices, beyond, now).or_else(|e| match e {
-            Refused::Limit | Refused::System(_) if least < slices => lane.alloc(least, beyond, now),
-            e => Err(e),
-        });
-        match run {
-            Ok(run) => {
-                if index != order.wanted()
-                    && let Some(wanted) = recipe.tiers.get(order.wanted())
-                {
-                    fell_back(*wanted, !falls_back, refused);
-                }
-                // SAFETY: as above; the run is fresh.
-                return unsafe { add_slab(th, bin, class, tier, run) };
-            }
-            Err(e) => refused = refused.or(Some(e)),
-        }
-    }
-    // SAFETY: as above.
-    if unsafe { use_frozen(th, bin) } {
-        return true;
-    }
-    if recipe.strict
-        && let Some(wanted) = recipe.tiers.get(order.wanted())
-    {
-        lane(*wanted).inspect(|l| l.count_fallback());
-    }
-    false
-}
-
-/// Counts a request that another tier than the wanted one took. It is warned of where the policy
-/// did not name that other tier; a budget of DRAM that is used up is what the user asked for.
-pub fn fell_back(wanted: TierId, named: bool, why: Option<Refused>) {
-    if let Some(lane) = lane(wanted) {
-        lane.count_fallback();
-        if !named && wanted != TierId::DRAM {
-            warn_slow(wanted, why);
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn warn_slow(wanted: TierId, why: Option<Refused>) {
-    let name = |f: &mut core::fmt::Formatter<'_>| match lane(wanted) {
-        Some(lane) => lane
-            .with_backing(|b| write!(f, "{}", b.name()))
-            .unwrap_or(Ok(())),
-        None => Ok(()),
-    };
-    let name = core::fmt::from_fn(name);
-    match why {
-        Some(Refused::System(e)) => warn_once(
-            Warning::TierFull,
-            format_args!("tier {name} has no room ({e}); other tiers take its place"),
-        ),
-        _ => warn_once(
-            Warning::TierFull,
-            format_args!("tier {name} has reached its limit; other tiers take its place"),
-        ),
     }
 }
 
@@ -293,9 +244,11 @@ unsafe fn add_slab(
             tier: tier.0,
             list: List::None,
             slices: run.slices as u32,
-            blocks: blocks as u32,
+            blocks: blocks as u16,
+            asleep: 0,
             seen_freezes: freezes(),
-            first: run.first.index(),
+            first: run.first.index() as u32,
+            seen: false,
             next: core::ptr::null_mut(),
             prev: core::ptr::null_mut(),
         });

@@ -7,7 +7,7 @@ use super::slab::{Place, Slab, What};
 use super::thread_heap::ThreadHeap;
 use super::{large, refill, remote};
 use crate::arena::{WINDOW, is_mapped, lane, meta};
-use crate::base::{Addr, Bytes, SizeClass, TierId};
+use crate::base::{Addr, Bytes, PAGE, SizeClass, TierId};
 use crate::os::clock;
 use crate::sync::Ordering;
 
@@ -153,10 +153,11 @@ pub unsafe fn release_slab(slab: *mut Slab) {
 pub unsafe fn discard(slab: *mut Slab) {
     // SAFETY: as promised.
     unsafe {
-        let (first, slices, tier) = (
+        let (first, slices, tier, asleep) = (
             (*slab).first_slice(),
             (*slab).slices as usize,
             TierId((*slab).tier),
+            PAGE.times((*slab).asleep as usize),
         );
         let class = SizeClass::from_index((*slab).class as usize);
         WINDOW.set_descriptor(first, slices, None);
@@ -164,7 +165,11 @@ pub unsafe fn discard(slab: *mut Slab) {
             meta::free(Addr::of(slab), Slab::descriptor_len(class));
         }
         if let Some(lane) = lane(tier) {
-            lane.free(first, slices, clock::now());
+            if asleep == Bytes::ZERO {
+                lane.free(first, slices, clock::now());
+            } else {
+                lane.free_in_part(first, slices, asleep, clock::now());
+            }
         }
     }
 }

@@ -4,28 +4,31 @@
 
 use core::num::NonZeroUsize;
 
+use super::fast::{self, Freed};
 use super::release;
-use super::slab::{Slab, What};
+use super::slab::{Place, Slab, What};
 use super::thread_heap::ThreadHeap;
 use crate::arena::{WINDOW, meta};
 use crate::base::{Addr, Bytes};
 use crate::lockfree::orphan::{self, Orphanable};
 use crate::lockfree::{Chain, Inbox, Link, Ownership};
-use crate::sync::Ordering;
+use crate::sync::{AtomicUsize, Ordering};
 
 /// Blocks a batch takes: with its head it fills 512 bytes. One compare-and-swap for 61 blocks is
 /// 0.016 a block.
 const BATCH: usize = 61;
-/// Batches being filled at once, by the owner's number: as many threads as one usually frees
-/// for at a time. Owners that share a place send each other's batches early.
-pub const OUTBOXES: usize = 8;
+/// Batches being filled at once: as many threads as one usually frees for at a time. Owners that
+/// share a place send each other's batches early.
+pub const OUTBOXES: usize = 1 << OUTBOX_BITS;
+const OUTBOX_BITS: u32 = 3;
 /// A batch is sent early once this many bytes wait in it, so that large blocks do not pile up.
 const BATCH_BYTES: usize = 256 << 10;
 
 #[repr(C)]
 pub struct Batch {
     next: Option<BatchRef>,
-    len: usize,
+    /// Written last, so that whoever closes the gate sees whole entries only.
+    len: AtomicUsize,
     bytes: usize,
     blocks: [usize; BATCH],
 }
@@ -74,6 +77,23 @@ impl Outbox {
         owner: core::ptr::null_mut(),
         batch: None,
     };
+
+    /// Where `me` gathers what it frees for `owner`.
+    ///
+    /// # Safety
+    /// The caller owns `me`.
+    #[inline(always)]
+    unsafe fn of(me: *mut ThreadHeap, owner: *mut ThreadHeap) -> *mut Outbox {
+        // By the heap's address, which the caller has; its number would be a miss in a line that
+        // its owner writes. Multiplying by 2^64 over the golden ratio spreads evenly spaced ones.
+        let hash = (owner as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - OUTBOX_BITS);
+        // SAFETY: the hash has as many bits as there are outboxes.
+        unsafe {
+            (&raw mut (*me).outboxes)
+                .cast::<Outbox>()
+                .add(hash as usize)
+        }
+    }
 }
 
 impl Orphanable for ThreadHeap {
@@ -90,6 +110,54 @@ impl Orphanable for ThreadHeap {
     }
 }
 
+/// The plain case of a remote free, outside of the gate: the batch for the owner is there and has
+/// room for more than this block. False, and nothing has happened, in every other case.
+///
+/// It commits by one store, like the other fast paths. The owner may change meanwhile; then the old
+/// one sends the block on (`absorb_block`).
+///
+/// # Safety
+/// `me` is the calling thread's heap or a placeholder; the program gives up the block.
+#[inline(always)]
+pub unsafe fn append(me: *mut ThreadHeap, addr: usize) -> bool {
+    // SAFETY: a placeholder's view is empty. The descriptor is live or the page of zeros, which
+    // describes nothing; outboxes are the thread's own, and a batch in one is too.
+    unsafe {
+        let Some(descriptor) = (*me).view.descriptor(addr) else {
+            return false;
+        };
+        let slab = descriptor as *mut Slab;
+        // Relaxed: a heap that owned the slab a moment ago will do.
+        let owner = (*slab).owner.load(Ordering::Relaxed);
+        if (*slab).what != What::Blocks || owner == me {
+            return false;
+        }
+        let outbox = Outbox::of(me, owner);
+        let Some(batch) = (*outbox).batch else {
+            return false;
+        };
+        let b = batch.ptr();
+        // Relaxed: this thread's own count.
+        let len = (*b).len.load(Ordering::Relaxed);
+        let bytes = (*b).bytes + (*slab).block;
+        if (*outbox).owner != owner || len >= BATCH - 1 || bytes >= BATCH_BYTES {
+            return false;
+        }
+        let Place::Block(index) = (*slab).place(addr) else {
+            return false;
+        };
+        // Relaxed: as in `release::free`.
+        if Slab::word(slab, index / 64).load(Ordering::Relaxed) >> (index % 64) & 1 == 1 {
+            return false;
+        }
+        (&raw mut (*b).blocks).cast::<usize>().add(len).write(addr);
+        (*b).bytes = bytes;
+        // Release: pairs with the Acquire in `forget`.
+        (*b).len.store(len + 1, Ordering::Release);
+        true
+    }
+}
+
 /// Frees a block for the heap that owns its slab: puts it in the batch for that heap.
 ///
 /// # Safety
@@ -98,9 +166,7 @@ impl Orphanable for ThreadHeap {
 pub unsafe fn free_remote(me: *mut ThreadHeap, owner: *mut ThreadHeap, addr: Addr, block: Bytes) {
     // SAFETY: heaps are never freed; the outboxes are the caller's.
     unsafe {
-        let Some(outbox) = (*me).outboxes.get_mut((*owner).id as usize % OUTBOXES) else {
-            return;
-        };
+        let outbox = &mut *Outbox::of(me, owner);
         if outbox.owner != owner {
             send(outbox);
             outbox.owner = owner;
@@ -122,12 +188,15 @@ pub unsafe fn free_remote(me: *mut ThreadHeap, owner: *mut ThreadHeap, addr: Add
             }
         };
         let b = batch.ptr();
-        if let Some(place) = (*b).blocks.get_mut((*b).len) {
+        // Relaxed: this thread's own count.
+        let len = (*b).len.load(Ordering::Relaxed);
+        if let Some(place) = (*b).blocks.get_mut(len) {
             *place = addr.get();
-            (*b).len += 1;
             (*b).bytes += block.get();
+            // Release: pairs with the Acquire in `forget`.
+            (*b).len.store(len + 1, Ordering::Release);
         }
-        if (*b).len == BATCH || (*b).bytes >= BATCH_BYTES {
+        if len + 1 == BATCH || (*b).bytes >= BATCH_BYTES {
             send(outbox);
         }
     }
@@ -164,7 +233,8 @@ pub unsafe fn forget(th: *mut ThreadHeap, gone: impl Fn(Addr) -> bool) {
     unsafe {
         let clean = |batch: BatchRef| {
             let b = batch.ptr();
-            if let Some(blocks) = (*b).blocks.get_mut(..(*b).len) {
+            // Acquire: pairs with the Release in `append`, which goes on while the gate is closed.
+            if let Some(blocks) = (*b).blocks.get_mut(..(*b).len.load(Ordering::Acquire)) {
                 for block in blocks
                     .iter_mut()
                     .filter(|b| **b != 0 && gone(Addr::new(**b)))
@@ -206,10 +276,24 @@ unsafe fn absorb(me: *mut ThreadHeap, batches: Chain<BatchRef>) {
     for batch in batches {
         let b = batch.ptr();
         // SAFETY: the chain is this thread's alone.
-        let blocks = unsafe { (*b).blocks.get(..(*b).len).unwrap_or(&[]) };
+        // Relaxed: the batch was acquired with the chain.
+        let blocks = unsafe {
+            (*b).blocks
+                .get(..(*b).len.load(Ordering::Relaxed))
+                .unwrap_or(&[])
+        };
         for &addr in blocks {
-            // SAFETY: the caller owns or has claimed `me`.
-            astray |= unsafe { absorb_block(me, Addr::new(addr)) };
+            // The thread's own blocks are freed as if it did so itself; those of an orphan it has
+            // claimed, and of full slabs, miss.
+            // SAFETY: the caller owns or has claimed `me` and is inside the gate; the block was
+            // given up when it was put into the batch.
+            unsafe {
+                match fast::free(addr) {
+                    Freed::Done => {}
+                    Freed::Settle(slab) => release::settle(slab),
+                    Freed::Miss => astray |= absorb_block(me, Addr::new(addr)),
+                }
+            }
         }
         // SAFETY: taken from `meta::alloc(BATCH_LEN)`, and nobody else has it.
         unsafe { meta::free(Addr::of(b), BATCH_LEN) };

@@ -66,7 +66,7 @@ pub unsafe fn realloc(
             }
         }
         let to = if size > MAX_CLASS {
-            large::alloc(id, size, Bytes::new(1)).addr
+            large::alloc(me, id, size, Bytes::new(1)).addr
         } else if heap_of(id)
             && let Some(heap) = kind_heap(me, id.0)
         {
@@ -75,6 +75,10 @@ pub unsafe fn realloc(
             core::ptr::null_mut()
         };
         if to.is_null() {
+            // Moving would have saved memory; without any there is only staying.
+            if id.0 == (*slab).kind && size.get() <= have {
+                return Resized::At(addr.as_ptr());
+            }
             return Resized::NoMemory;
         }
         let len = have.min(size.get());

@@ -56,8 +56,13 @@ pub struct Slab {
     pub seen_freezes: u16,
     // What only slow paths read.
     pub slices: u32,
-    pub blocks: u32,
-    pub first: usize,
+    pub blocks: u16,
+    /// Pages under free blocks that were given back: see `sleep`.
+    pub asleep: u16,
+    /// The number of its first slice: below 2^31, addresses having 47 bits.
+    pub first: u32,
+    /// It stood in a list when `sleep` last came by.
+    pub seen: bool,
     pub next: *mut Slab,
     pub prev: *mut Slab,
 }
@@ -73,6 +78,8 @@ pub enum List {
     /// Has free blocks that should not be used while the tier has room: they lie in a segment
     /// that a fork froze, so that writing them takes DRAM.
     Frozen = 2,
+    /// Has free blocks whose pages were given back.
+    Asleep = 3,
 }
 
 const HEADER: usize = size_of::<Slab>();
@@ -113,7 +120,7 @@ impl Slab {
     }
 
     pub fn first_slice(&self) -> SliceId {
-        SliceId(self.first)
+        SliceId(self.first as usize)
     }
 
     /// Word `index` of the bitmap.

@@ -187,9 +187,10 @@ pub struct ThreadHeap {
     pub outboxes: [Outbox; OUTBOXES],
     /// When the bins were last looked over for idle slabs, in milliseconds.
     pub looked_over: u64,
+    /// The last look had more to do than one look should.
+    pub unfinished: bool,
     /// Slow paths taken, to look at the clock now and then.
     pub slow_paths: u32,
-    pub id: u32,
     // What other threads touch, on lines of its own.
     pub shared: SharedPart,
 }
@@ -213,8 +214,8 @@ const PLACEHOLDER: ThreadHeap = ThreadHeap {
     kinds: core::ptr::null_mut(),
     outboxes: [const { Outbox::NEW }; OUTBOXES],
     looked_over: 0,
+    unfinished: false,
     slow_paths: 0,
-    id: 0,
     shared: SharedPart {
         inbox: Inbox::new(),
         ownership: Ownership::new_owned(),
@@ -226,6 +227,9 @@ const PLACEHOLDER: ThreadHeap = ThreadHeap {
 pub(super) static EMPTY: Shared<ThreadHeap> = Shared(PLACEHOLDER);
 /// The heap of a thread whose own is torn down: as empty, told apart by its address.
 static GONE: Shared<ThreadHeap> = Shared(PLACEHOLDER);
+/// The heap of a thread without one of its own while it is in the middle of something that takes
+/// locks: what a signal handler must know.
+static BUSY: Shared<ThreadHeap> = Shared(PLACEHOLDER);
 
 /// The head of the list of all heaps; heaps are only ever added.
 static ALL: AtomicPtr<ThreadHeap> = AtomicPtr::new(core::ptr::null_mut());
@@ -237,9 +241,12 @@ impl ThreadHeap {
     pub fn gone() -> *mut ThreadHeap {
         &raw const GONE.0 as *mut ThreadHeap
     }
-    /// Whether it is one of the two that own nothing.
+    pub fn busy() -> *mut ThreadHeap {
+        &raw const BUSY.0 as *mut ThreadHeap
+    }
+    /// Whether it is one of those that own nothing.
     pub fn is_placeholder(th: *mut ThreadHeap) -> bool {
-        th == ThreadHeap::empty() || th == ThreadHeap::gone()
+        th == ThreadHeap::empty() || th == ThreadHeap::gone() || th == ThreadHeap::busy()
     }
 
     /// Adds a new heap to the list.

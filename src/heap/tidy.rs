@@ -1,18 +1,21 @@
 //! Looking a heap over now and then: slabs that were kept because they were current and have
-//! stood empty since the last look are given back.
+//! stood empty since the last look are given back, and part-full ones are put to sleep.
 
 use super::bin::Bin;
-use super::orphans::each_bin;
+use super::orphans::{each_bin, each_orphan};
 use super::refill::put_away;
 use super::remote;
 use super::slab::Slab;
+use super::sleep::{self, Effort};
 use super::thread_heap::ThreadHeap;
 use crate::arena::{PURGE_DELAY_MS, dirty_lanes};
-use crate::base::{Bytes, MAX_DIRECT, Millis};
+use crate::base::{Bytes, MAX_DIRECT, Millis, TierId};
 use crate::os::clock;
 
 /// How often a heap is looked over.
 const INTERVAL_MS: u64 = PURGE_DELAY_MS / 2;
+/// How long a look that had too much to do waits before it goes on.
+const CONTINUE_MS: u64 = 10;
 /// Segments purged by one miss: at most that many system calls stand between a thread and its
 /// block.
 const PURGE_AT_ONCE: usize = 2;
@@ -41,9 +44,11 @@ pub unsafe fn tidy(th: *mut ThreadHeap, size: Bytes) {
 unsafe fn tidy_slow(th: *mut ThreadHeap, now: Millis) {
     // SAFETY: the caller owns `th` and is inside the gate.
     unsafe {
-        if now.since(Millis((*th).looked_over)) >= INTERVAL_MS {
-            (*th).looked_over = now.0;
-            look_over_slow(th, false);
+        let since = now.since(Millis((*th).looked_over));
+        if since >= INTERVAL_MS {
+            look_over_slow(th, now, false);
+        } else if (*th).unfinished && since >= CONTINUE_MS {
+            (*th).unfinished = !sleep_all(th, &mut Effort::one_look(), false);
         }
     }
     for lane in dirty_lanes() {
@@ -51,26 +56,66 @@ unsafe fn tidy_slow(th: *mut ThreadHeap, now: Millis) {
     }
 }
 
-/// Gives back what this heap and the lanes can spare, at once (`malloc_trim`). Says whether there
-/// was anything.
+/// The same without waiting for misses to add up: for calls that programs make now and then,
+/// such as a server that reads its statistics.
+///
+/// # Safety
+/// As for [`tidy`].
+#[cfg(feature = "libc-names")]
+pub unsafe fn tidy_now(th: *mut ThreadHeap) {
+    // SAFETY: as promised.
+    unsafe { tidy_slow(th, clock::now()) }
+}
+
+/// Gives back what this heap, those of ended threads, and the lanes can spare, at once
+/// (`malloc_trim`). Says whether there was anything.
 ///
 /// # Safety
 /// As for [`tidy`].
 pub unsafe fn trim(th: *mut ThreadHeap, now: Millis) -> bool {
-    // SAFETY: as promised.
-    unsafe { look_over_slow(th, true) };
     let mut some = false;
+    // SAFETY: as promised; an orphan is the caller's while it is claimed.
+    unsafe {
+        some |= look_over_slow(th, now, true);
+        each_orphan(|orphan| some |= look_over_slow(orphan, now, true));
+    }
     for lane in dirty_lanes() {
         some |= lane.purge_all(now);
     }
     some
 }
 
+/// Frees what the heap only keeps for reuse in this tier: a request is about to be refused there.
+/// Says whether there was anything.
+///
+/// # Safety
+/// As for [`tidy`].
 #[cold]
 #[inline(never)]
-unsafe fn look_over_slow(th: *mut ThreadHeap, at_once: bool) {
+pub unsafe fn spare(th: *mut ThreadHeap, tier: TierId) -> bool {
+    let mut some = false;
+    // SAFETY: as promised.
+    unsafe {
+        remote::drain(th);
+        each_bin(th, |bin: *mut Bin| {
+            let slab = (*bin).slab;
+            if !slab.is_null() && (*slab).tier == tier.0 && Slab::is_empty(slab) {
+                put_away(th, bin);
+                some = true;
+            }
+        });
+    }
+    some
+}
+
+/// Says whether memory was given back.
+#[cold]
+#[inline(never)]
+unsafe fn look_over_slow(th: *mut ThreadHeap, now: Millis, at_once: bool) -> bool {
+    let mut some = false;
     // SAFETY: the caller owns `th` and is inside the gate.
     unsafe {
+        (*th).looked_over = now.0;
         remote::drain(th);
         remote::send_all(th);
         each_bin(th, |bin: *mut Bin| {
@@ -79,11 +124,28 @@ unsafe fn look_over_slow(th: *mut ThreadHeap, at_once: bool) {
                 return;
             }
             let empty = Slab::is_empty(slab);
-            if empty && ((*bin).idle || at_once) {
+            let large = (*bin).block >= sleep::FROM.get();
+            if at_once && (empty || large) || empty && (*bin).idle {
                 put_away(th, bin);
+                some |= empty;
             } else {
                 (*bin).idle = empty;
             }
         });
+        each_bin(th, |bin| sleep::begin(bin));
+        let mut effort = if at_once {
+            Effort::all()
+        } else {
+            Effort::one_look()
+        };
+        (*th).unfinished = !sleep_all(th, &mut effort, at_once);
+        some | effort.gave
     }
+}
+
+unsafe fn sleep_all(th: *mut ThreadHeap, effort: &mut Effort, at_once: bool) -> bool {
+    let mut through = true;
+    // SAFETY: the caller owns `th` and is inside the gate.
+    unsafe { each_bin(th, |bin| through &= sleep::go_on(bin, effort, at_once)) };
+    through
 }

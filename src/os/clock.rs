@@ -18,8 +18,8 @@ fn read(clock: libc::clockid_t) -> (u64, u64) {
             .and_then(|f| NonZeroUsize::new(f as usize))
             .unwrap_or(NONE)
     });
-    // SAFETY: the vDSO's function or the kernel fills the struct; on an error (which these clocks
-    // never give) it stays zero. The address came from a function of that type.
+    // SAFETY: the vDSO's function or the kernel fills the struct; on an error (a clock of a
+    // thread that is gone) it stays zero. The address came from a function of that type.
     let now = unsafe {
         if found == NONE {
             let _ = call(
@@ -47,6 +47,30 @@ pub(super) fn nanos() -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
 }
 
+/// Nanoseconds that a thread of this process has used of a processor, up to this moment; 0 for one
+/// that is gone.
+pub(super) fn of_thread(thread: u32) -> u64 {
+    // How the kernel encodes a thread's number as a clock: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED.
+    let clock = (!(thread as libc::clockid_t) << 3) | 6;
+    let (seconds, nanos) = read(clock);
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
+}
+
+/// Lets other threads run for so long, or less when a signal comes.
+pub(super) fn sleep(nanos: u32) {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(nanos),
+    };
+    // SAFETY: the kernel reads the struct, and writes nothing where no place for the rest is given.
+    let _ = unsafe {
+        call(
+            libc::SYS_nanosleep,
+            [(&raw const time) as usize, 0, 0, 0, 0, 0],
+        )
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +78,23 @@ mod tests {
     #[test]
     fn this_kernel_has_a_clock_without_a_call() {
         assert!(vdso::clock_gettime().is_some());
+    }
+
+    #[test]
+    fn a_threads_clock_goes_on_while_it_runs() {
+        let me = super::super::thread::id();
+        let before = of_thread(me);
+        let start = std::time::Instant::now();
+        while of_thread(me) < before + 5_000_000 {
+            assert!(start.elapsed().as_secs() < 60);
+        }
+        let before = of_thread(me);
+        sleep(50_000_000);
+        assert!(
+            of_thread(me) < before + 40_000_000,
+            "asleep it does not run"
+        );
+        assert_eq!(of_thread(u32::MAX >> 4), 0, "no such thread");
     }
 
     #[test]

@@ -16,7 +16,16 @@ fn look_up(name: &CStr) -> *const () {
         if !found.is_null() {
             return found.cast();
         }
-        // Loaded by a plug-in, the library is not in the global scope.
+    }
+    // Loaded by a plug-in, the library is not in the global scope.
+    look_up_in_library(name)
+}
+
+/// The library's own function of this name, whatever stands before it in the global scope.
+fn look_up_in_library(name: &CStr) -> *const () {
+    let _keep = KeepErrno::new();
+    // SAFETY: as above.
+    unsafe {
         let library = libc::dlopen(
             c"libstdc++.so.6".as_ptr(),
             libc::RTLD_NOLOAD | libc::RTLD_LAZY,
@@ -27,6 +36,15 @@ fn look_up(name: &CStr) -> *const () {
             libc::dlsym(library, name.as_ptr()).cast_const().cast()
         }
     }
+}
+
+/// The C++ library's nothrow form of operator new that has this mangled name: it calls the plain
+/// form and catches what that or the program's new_handler throws, which C++ code alone can.
+pub fn library_new_nothrow(name: &CStr) -> Option<unsafe extern "C" fn(usize, usize) -> *mut u8> {
+    let found = look_up_in_library(name);
+    // SAFETY: the plain forms take a size and the address of `std::nothrow`, which they ignore,
+    // the aligned ones a size, an alignment and that; an address left out is not read.
+    (!found.is_null()).then(|| unsafe { core::mem::transmute(found) })
 }
 
 /// The program's new_handler, if it has set one.

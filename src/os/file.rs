@@ -40,7 +40,7 @@ impl Fd {
         }
     }
 
-    fn close(self) {
+    pub(super) fn close(self) {
         // SAFETY: closing frees no memory. Linux closes even when it says EINTR, so no retry.
         let _ = unsafe { call(libc::SYS_close, [self.0 as usize, 0, 0, 0, 0, 0]) };
     }
@@ -261,6 +261,22 @@ pub fn read_small<'b>(path: &CStr, buf: &'b mut [u8]) -> Result<&'b [u8], Errno>
         }
     })?;
     Ok(buf.get(..filled).unwrap_or(&[]))
+}
+
+/// A folder, to be read or to open files in.
+pub(super) fn open_folder(path: &CStr) -> Result<Fd, Errno> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    openat(libc::AT_FDCWD, path, flags, 0)
+}
+
+/// The beginning of a file in a folder, by one read: for files of /proc that are made as a whole.
+pub(super) fn read_at<'b>(folder: Fd, path: &CStr, buf: &'b mut [u8]) -> Result<&'b [u8], Errno> {
+    let fd = openat(folder.0, path, libc::O_RDONLY, 0)?;
+    let args = [fd.0 as usize, buf.as_mut_ptr() as usize, buf.len(), 0, 0, 0];
+    // SAFETY: the kernel writes at most `buf.len()` bytes into `buf`.
+    let read = unsafe { call_retrying(libc::SYS_read, args) };
+    fd.close();
+    Ok(buf.get(..read?).unwrap_or(&[]))
 }
 
 /// Hands each byte of a file to `take`.

@@ -1,7 +1,8 @@
-//! Sleeping on a word of this process.
+//! Sleeping on words, and waking who sleeps on them.
 
 use super::errno::Errno;
 use super::sys::call;
+use crate::base::Addr;
 use crate::sync::AtomicU32;
 
 /// Sleeps while the word holds `expected`, until woken, for `nanos` at most (`None`: no bound).
@@ -34,6 +35,21 @@ pub fn wake(word: &AtomicU32, count: u32) {
         core::ptr::from_ref(word) as usize,
         operation,
         count as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel only takes the address for a key.
+    let _: Result<usize, Errno> = unsafe { call(libc::SYS_futex, args) };
+}
+
+/// Wakes all who sleep, in any process, on the word of a file that is mapped shared here. Not those
+/// of FUTEX_LOCK_PI, whom the kernel lets the owner of the lock wake only.
+pub fn wake_shared(at: Addr) {
+    let args = [
+        at.get(),
+        libc::FUTEX_WAKE as usize,
+        i32::MAX as usize,
         0,
         0,
         0,

@@ -15,14 +15,42 @@ pub enum Access {
     None,
     Read,
     ReadWrite,
+    // What only programs make of their memory:
+    Write,
+    Execute,
+    ReadExecute,
+    WriteExecute,
+    All,
 }
 
 impl Access {
+    pub const fn of(read: bool, write: bool, execute: bool) -> Access {
+        match (read, write, execute) {
+            (false, false, false) => Access::None,
+            (true, false, false) => Access::Read,
+            (true, true, false) => Access::ReadWrite,
+            (false, true, false) => Access::Write,
+            (false, false, true) => Access::Execute,
+            (true, false, true) => Access::ReadExecute,
+            (false, true, true) => Access::WriteExecute,
+            (true, true, true) => Access::All,
+        }
+    }
+
+    pub const fn can_read(self) -> bool {
+        self.bits() & libc::PROT_READ as usize != 0
+    }
+
     const fn bits(self) -> usize {
         (match self {
             Access::None => libc::PROT_NONE,
             Access::Read => libc::PROT_READ,
             Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+            Access::Write => libc::PROT_WRITE,
+            Access::Execute => libc::PROT_EXEC,
+            Access::ReadExecute => libc::PROT_READ | libc::PROT_EXEC,
+            Access::WriteExecute => libc::PROT_WRITE | libc::PROT_EXEC,
+            Access::All => libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
         }) as usize
     }
 }
@@ -130,27 +158,44 @@ pub unsafe fn over(addr: Addr, len: Bytes, access: Access) -> Result<(), Errno> 
 ///
 /// # Safety
 /// As [`over`].
-pub unsafe fn file_shared(addr: Addr, len: Bytes, fd: Fd, off: Bytes) -> Result<(), Errno> {
+pub unsafe fn file_shared(
+    addr: Addr,
+    len: Bytes,
+    access: Access,
+    fd: Fd,
+    off: Bytes,
+) -> Result<(), Errno> {
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
     // SAFETY: the caller owns the range.
-    unsafe { mmap(addr, len, Access::ReadWrite, flags, Some((fd, off))) }.map(drop)
+    unsafe { mmap(addr, len, access, flags, Some((fd, off))) }.map(drop)
 }
 
 /// A copy-on-write view of the file over whatever is here.
 ///
 /// # Safety
 /// As [`over`].
-pub unsafe fn file_private(addr: Addr, len: Bytes, fd: Fd, off: Bytes) -> Result<(), Errno> {
+pub unsafe fn file_private(
+    addr: Addr,
+    len: Bytes,
+    access: Access,
+    fd: Fd,
+    off: Bytes,
+) -> Result<(), Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
     // SAFETY: the caller owns the range.
-    unsafe { mmap(addr, len, Access::ReadWrite, flags, Some((fd, off))) }.map(drop)
+    unsafe { mmap(addr, len, access, flags, Some((fd, off))) }.map(drop)
 }
 
 /// A copy-on-write view of the file where the kernel finds room.
-pub fn file_private_anywhere(len: Bytes, fd: Fd, off: Bytes) -> Result<Addr, Errno> {
+pub fn file_private_anywhere(
+    len: Bytes,
+    access: Access,
+    fd: Fd,
+    off: Bytes,
+) -> Result<Addr, Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     // SAFETY: without MAP_FIXED nothing is replaced.
-    unsafe { mmap(Addr::new(0), len, Access::ReadWrite, flags, Some((fd, off))) }
+    unsafe { mmap(Addr::new(0), len, access, flags, Some((fd, off))) }
 }
 
 /// A shared view of the file where the kernel finds room.

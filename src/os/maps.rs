@@ -1,27 +1,43 @@
-//! What the kernel says is mapped where, for the rare case that our own books cannot know: which
-//! file stands behind a range after a program has closed our descriptors.
+//! What the kernel says is mapped where, and how, for what our own books cannot know: what the
+//! program made of its memory by mprotect, and which file stands behind a range after it has closed
+//! our descriptors.
 
 use super::errno::Errno;
 use super::file;
-use crate::base::Addr;
+use super::map::Access;
+use crate::base::{Addr, Bytes};
+use core::ffi::CStr;
 
 /// A line of /proc/self/maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     pub start: Addr,
     pub end: Addr,
+    pub access: Access,
     pub shared: bool,
+    /// Of `start` in the file.
+    pub offset: Bytes,
     /// 0 for anonymous memory.
     pub inode: u64,
 }
 
-/// Calls `visit` for each mapping, in ascending order.
-pub fn each(mut visit: impl FnMut(Mapping)) -> Result<(), Errno> {
+/// Calls `visit` for each mapping, in ascending order. What changes meanwhile is seen as it was or
+/// as it is; when mappings merge, a line may begin before the last one's end.
+pub fn each(mut visit: impl FnMut(&Mapping)) -> Result<(), Errno> {
+    // The thread's own file: the process's is empty once its first thread has exited.
+    match each_of(c"/proc/thread-self/maps", &mut visit) {
+        // Before Linux 3.17.
+        Err(Errno::NOENT) => each_of(c"/proc/self/maps", &mut visit),
+        read => read,
+    }
+}
+
+fn each_of(path: &CStr, visit: &mut impl FnMut(&Mapping)) -> Result<(), Errno> {
     let mut head = Head::new();
-    file::read_through(c"/proc/self/maps", |byte| {
+    file::read_through(path, |byte| {
         if byte == b'\n' {
             if let Some(mapping) = parse(head.text()) {
-                visit(mapping);
+                visit(&mapping);
             }
             head = Head::new();
         } else {
@@ -62,12 +78,19 @@ fn parse(line: &[u8]) -> Option<Mapping> {
     });
     let mut fields = line.ok()?.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
-    let shared = fields.next()?.ends_with('s');
-    let inode = fields.nth(2)?;
+    let letters = fields.next()?;
+    let offset = fields.next()?;
+    let inode = fields.nth(1)?;
     Some(Mapping {
         start: Addr::new(usize::from_str_radix(start, 16).ok()?),
         end: Addr::new(usize::from_str_radix(end, 16).ok()?),
-        shared,
+        access: Access::of(
+            letters.contains('r'),
+            letters.contains('w'),
+            letters.contains('x'),
+        ),
+        shared: letters.ends_with('s'),
+        offset: Bytes::new(usize::from_str_radix(offset, 16).ok()?),
         inode: inode.parse().ok()?,
     })
 }
@@ -75,21 +98,24 @@ fn parse(line: &[u8]) -> Option<Mapping> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Bytes, PAGE};
+    use crate::base::PAGE;
     use crate::os::file::{Seals, memfd};
-    use crate::os::map::{self, Access};
+    use crate::os::map;
 
     #[test]
     fn lines_are_read() {
         let line =
-            b"7f1200000000-7f1200200000 rw-s 00000000 fd:01 9007199254740993  /a b (deleted)";
+            b"7f1200000000-7f1200200000 rw-s 00403000 fd:01 9007199254740993  /a b (deleted)";
         let mapping = parse(line).unwrap();
         assert_eq!(mapping.start, Addr::new(0x7f12_0000_0000));
         assert_eq!(mapping.end, Addr::new(0x7f12_0020_0000));
         assert!(mapping.shared);
+        assert_eq!(mapping.access, Access::ReadWrite);
+        assert_eq!(mapping.offset, Bytes::new(0x40_3000));
         assert_eq!(mapping.inode, 9_007_199_254_740_993);
         let anonymous = parse(b"00400000-00401000 r--p 00000000 00:00 0 ").unwrap();
         assert_eq!((anonymous.shared, anonymous.inode), (false, 0));
+        assert_eq!(anonymous.access, Access::Read);
         assert_eq!(parse(b""), None);
     }
 

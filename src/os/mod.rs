@@ -22,7 +22,10 @@ pub mod maps;
 pub mod next;
 pub mod numa;
 pub mod report;
+pub mod sleepers;
 pub mod space;
+#[cfg(all(feature = "preload", not(any(test, loom))))]
+mod standalone;
 pub mod stdio;
 mod sys;
 #[cfg(test)]

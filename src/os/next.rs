@@ -13,26 +13,45 @@ pub type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
 /// A function's address, looked up at most once. A race looks it up twice and keeps one, which is
 /// why no lock is needed: `dlsym` takes the loader's, and a thread that loads a library under it
 /// may be waiting for us.
-struct Symbol {
+pub(super) struct Symbol {
     name: &'static CStr,
+    scope: Scope,
     found: OnceNonZeroUsize,
+}
+
+/// Where a name is looked up.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// After this library.
+    Next,
+    /// From the program on: where a variable of libc's is, which the program may hold a copy of.
+    Program,
 }
 
 /// What a cell holds when there is no such function; no function has this address.
 const MISSING: NonZeroUsize = NonZeroUsize::MAX;
 
 impl Symbol {
-    const fn new(name: &'static CStr) -> Symbol {
+    pub(super) const fn new(name: &'static CStr) -> Symbol {
         Symbol {
             name,
+            scope: Scope::Next,
             found: OnceNonZeroUsize::new(),
+        }
+    }
+
+    /// A variable.
+    pub(super) const fn variable(name: &'static CStr) -> Symbol {
+        Symbol {
+            scope: Scope::Program,
+            ..Symbol::new(name)
         }
     }
 
     /// `None` when there is no such function, and while a lookup is under way: `dlsym` itself may
     /// allocate and free, and must not be entered again from there. What is freed in that moment
     /// is leaked, as a foreign pointer with no owner is.
-    fn get(&self) -> Option<usize> {
+    pub(super) fn get(&self) -> Option<usize> {
         let address = match self.found.get() {
             Some(address) => address,
             None => self.look_up_slow()?,
@@ -50,9 +69,13 @@ impl Symbol {
             return None;
         }
         let _keep = KeepErrno::new();
+        let scope = match self.scope {
+            Scope::Next => libc::RTLD_NEXT,
+            Scope::Program => libc::RTLD_DEFAULT,
+        };
         // SAFETY: the name is terminated; dlsym runs no code of the library it finds it in (no
         // allocator defines malloc's names as ifuncs).
-        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let address = unsafe { libc::dlsym(scope, self.name.as_ptr()) };
         let address = NonZeroUsize::new(address as usize).unwrap_or(MISSING);
         let _ = self.found.set(address);
         LOOKING.store(false, Ordering::Release);

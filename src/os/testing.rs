@@ -70,6 +70,20 @@ pub fn in_child(body: impl FnOnce() -> bool) -> Ended {
     Child::start(How::Fork, body).end()
 }
 
+/// Sleeps while the word holds `expected`, as on one that other processes share.
+pub fn wait_shared(at: crate::base::Addr, expected: u32) {
+    // SAFETY: the kernel reads the word, and says EFAULT where there is none.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            at.get(),
+            libc::FUTEX_WAIT,
+            expected,
+            core::ptr::null::<libc::timespec>(),
+        )
+    };
+}
+
 pub const SIGXFSZ: i32 = libc::SIGXFSZ;
 
 /// A pipe over which a test's processes wait for each other.

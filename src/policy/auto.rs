@@ -15,8 +15,8 @@ pub struct AutoMemory {
     /// Held bytes at the last decision.
     near: u64,
     far: u64,
-    /// Calls since.
-    calls: u8,
+    /// Bytes placed since.
+    placed: u64,
     /// The next step, in parts of `WHOLE` of the threshold.
     step: u8,
     /// The direction of the last step: -1 down, 1 up, 0 none yet.
@@ -28,7 +28,7 @@ impl AutoMemory {
         AutoMemory {
             near: 0,
             far: 0,
-            calls: 0,
+            placed: 0,
             step: MAX_STEP,
             direction: 0,
         }
@@ -46,14 +46,14 @@ const MIN_STEP: u8 = 2;
 const MAX_STEP: u8 = 64;
 /// A decision is taken when this part of the bytes has been added or given back ...
 const DECIDE_AT: u64 = 64;
-/// ... or after this many placements, since a heap that frees as much as it allocates does not
-/// change what it holds.
-const CALLS: u8 = 32;
+/// ... or when this part of them has been placed, since a heap that frees as much as it allocates
+/// does not change what it holds. Bytes and not placements: one may be of 64 KiB or of many MiB.
+const TURNOVER: u64 = 8;
 /// Within this part of the bytes around the goal the ratio counts as reached.
 const BAND: u64 = 100;
 
-/// The threshold to use from now on; to be called for each slab or large block placed under
-/// [`super::Policy::Auto`].
+/// The threshold to use from now on; to be called for each slab or large block of `grow` bytes
+/// placed under [`super::Policy::Auto`].
 ///
 /// Blocks do not move, so what is held follows the threshold late. A controller that went on
 /// turning while the ratio is already on its way would overshoot by all that is placed in
@@ -62,7 +62,12 @@ const BAND: u64 = 100;
 ///
 /// The constants are those of the least mean error over the runs of `simulation`; larger steps
 /// reach the ratio no sooner and swing, smaller ones take several turnovers of the heap.
-pub fn next_threshold(current: Bytes, tiers: &[TierView], memory: &mut AutoMemory) -> Bytes {
+pub fn next_threshold(
+    current: Bytes,
+    grow: Bytes,
+    tiers: &[TierView],
+    memory: &mut AutoMemory,
+) -> Bytes {
     let clamped = current.clamp(MIN_THRESHOLD, MAX_THRESHOLD);
     let Some((dram, cold)) = tiers.split_first() else {
         return clamped;
@@ -78,12 +83,13 @@ pub fn next_threshold(current: Bytes, tiers: &[TierView], memory: &mut AutoMemor
     }
     let total = near.saturating_add(far);
 
-    memory.calls = memory.calls.saturating_add(1);
+    memory.placed = memory.placed.saturating_add(grow.get() as u64);
     let moved = near
         .abs_diff(memory.near)
         .saturating_add(far.abs_diff(memory.far));
     let enough = (total / DECIDE_AT).max(SLICE.get() as u64);
-    if moved < enough && memory.calls < CALLS {
+    let turned_over = memory.placed >= (total / TURNOVER).max(32 * SLICE.get() as u64);
+    if moved < enough && !turned_over {
         return clamped;
     }
 
@@ -97,7 +103,7 @@ pub fn next_threshold(current: Bytes, tiers: &[TierView], memory: &mut AutoMemor
     *memory = AutoMemory {
         near,
         far,
-        calls: 0,
+        placed: 0,
         ..*memory
     };
 

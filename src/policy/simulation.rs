@@ -184,7 +184,7 @@ impl Simulated {
     }
 
     fn grow(&mut self, side: Side, bytes: Bytes) -> usize {
-        self.threshold = next_threshold(self.threshold, &self.tiers, &mut self.memory);
+        self.threshold = next_threshold(self.threshold, bytes, &self.tiers, &mut self.memory);
         self.history.push(self.threshold.get());
         let order = place(Policy::Auto, side, bytes, &self.tiers, false);
         let tier = order.iter().next().unwrap();
@@ -384,7 +384,7 @@ proptest! {
     ) {
         let mut memory = AutoMemory::new();
         for current in thresholds {
-            let next = next_threshold(Bytes::new(current), &tiers, &mut memory);
+            let next = next_threshold(Bytes::new(current), SLICE, &tiers, &mut memory);
             prop_assert!((MIN_THRESHOLD..=MAX_THRESHOLD).contains(&next));
         }
     }

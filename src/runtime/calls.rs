@@ -10,7 +10,7 @@ use crate::base::{Addr, Bytes, MAX_CLASS, SLICE, TierId};
 use crate::heap::fast::{self, Freed};
 use crate::heap::resize::{self, Resized};
 use crate::heap::slab::Slab;
-use crate::heap::{KindId, ThreadHeap, alloc_large, orphans, refill, release, tidy};
+use crate::heap::{KindId, ThreadHeap, alloc_large, orphans, refill, release, remote, slot, tidy};
 use crate::os::errno::{self, Errno};
 use crate::os::{clock, next};
 use crate::sync::{AtomicU64, Ordering};
@@ -112,8 +112,10 @@ fn calloc_large_slow(kind: KindId, len: usize) -> *mut u8 {
     let block = with_heap(|th| {
         retry_environment();
         // SAFETY: as in `malloc_kind_slow`.
-        unsafe { tidy::tidy(th, Bytes::new(len)) };
-        alloc_large(kind, Bytes::new(len), Bytes::new(1))
+        unsafe {
+            tidy::tidy(th, Bytes::new(len));
+            alloc_large(th, kind, Bytes::new(len), Bytes::new(1))
+        }
     });
     match block {
         Some(block) if !block.addr.is_null() => {
@@ -155,8 +157,10 @@ fn aligned_slow(kind: KindId, align: usize, size: usize) -> *mut u8 {
     let block = with_heap(|th| {
         retry_environment();
         // SAFETY: as in `malloc_kind_slow`.
-        unsafe { tidy::tidy(th, Bytes::new(size)) };
-        alloc_large(kind, Bytes::new(size), Bytes::new(align)).addr
+        unsafe {
+            tidy::tidy(th, Bytes::new(size));
+            alloc_large(th, kind, Bytes::new(size), Bytes::new(align)).addr
+        }
     });
     block.filter(|b| !b.is_null()).unwrap_or_else(no_memory)
 }
@@ -175,7 +179,18 @@ pub unsafe fn free(block: *mut u8) {
         Freed::Done => {}
         Freed::Settle(slab) => settle_slow(slab),
         // SAFETY: the caller's promise.
-        Freed::Miss => unsafe { free_slow(block) },
+        Freed::Miss => unsafe { free_elsewhere(block) },
+    }
+}
+
+/// What is not in a slab of this thread's own.
+#[inline(never)]
+unsafe fn free_elsewhere(block: *mut u8) {
+    // SAFETY: the slot's heap is this thread's or a placeholder; the rest is the caller's promise.
+    unsafe {
+        if !remote::append(slot::get(), block as usize) {
+            free_slow(block);
+        }
     }
 }
 
@@ -301,6 +316,13 @@ pub fn kind_of(addr: *const u8) -> Option<KindId> {
         release::Found::Ours(slab) => Some(KindId(unsafe { (*slab).kind })),
         _ => None,
     }
+}
+
+/// Gives back what has not been used for a while, as misses do now and then.
+#[cfg(feature = "libc-names")]
+pub fn tidy() {
+    // SAFETY: `with_heap` gives a heap of this thread's, inside the gate.
+    with_heap(|th| unsafe { tidy::tidy_now(th) });
 }
 
 /// Gives back to the system what can be spared at once. Says whether there was anything.

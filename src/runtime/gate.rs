@@ -3,7 +3,7 @@
 //! While it is closed and every seat is empty, no lock of the allocator is held and no structure
 //! of it is half-changed; fast paths go on, but each of those commits by one store.
 
-use crate::heap::ThreadHeap;
+use crate::heap::{ThreadHeap, slot};
 use crate::lockfree::{Gate, Seat};
 use crate::os::lock::{Guard, Lock, Patience};
 
@@ -36,9 +36,17 @@ pub unsafe fn inside<R>(th: *mut ThreadHeap, f: impl FnOnce() -> R) -> R {
 /// Runs `f` inside the gate for a thread without a heap.
 pub fn inside_as_guest<R>(f: impl FnOnce() -> R) -> R {
     let seat: Guard<'_, Seat> = GUEST.lock();
+    let before = slot::get();
+    if ThreadHeap::is_placeholder(before) {
+        slot::set(ThreadHeap::busy());
+    }
     enter(&seat);
     let result = f();
     GATE.leave(&seat);
+    // `f` may have given the thread a heap.
+    if slot::get() == ThreadHeap::busy() {
+        slot::set(before);
+    }
     result
 }
 
@@ -54,8 +62,11 @@ pub fn close(me: *mut ThreadHeap) {
         // SAFETY: heaps are never freed.
         wait_for(unsafe { &(*th).shared.seat });
     }
-    // A guest that is being turned away looks inside for a moment only.
-    wait_for(guest_seat());
+    // A guest that is being turned away looks inside for a moment only; one that a signal handler
+    // of its own thread has interrupted stays.
+    if me != ThreadHeap::busy() {
+        wait_for(guest_seat());
+    }
 }
 
 /// The seat of a thread that closes the gate. Threads without a heap share one: only one closes.
@@ -91,16 +102,18 @@ pub fn open(me: *mut ThreadHeap) {
 /// # Safety
 /// The caller is the only thread.
 pub unsafe fn open_in_child(me: *mut ThreadHeap) {
-    // A guest that was being turned away did not come along.
-    // SAFETY: alone, and no guard of the lock is alive in this thread.
-    unsafe { GUEST.reset_in_child() };
-    guest_seat().reset_in_child();
+    if me != ThreadHeap::busy() {
+        // A guest that was being turned away did not come along.
+        // SAFETY: alone, and no guard of the lock is alive in this thread.
+        unsafe { GUEST.reset_in_child() };
+        guest_seat().reset_in_child();
+    }
     GATE.force_open_in_child(own_seat(me), true);
 }
 
 /// Whether the calling thread is in the middle of a slow path, that is, a signal handler.
 pub fn is_inside(me: *mut ThreadHeap) -> bool {
-    own_seat(me).is_inside()
+    me == ThreadHeap::busy() || own_seat(me).is_inside()
 }
 
 /// Runs `f` while no thread is in a slow path; `None` where the calling thread itself is in the

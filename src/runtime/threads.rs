@@ -8,7 +8,7 @@ use crate::heap::kind::{MAX_KINDS, kind};
 use crate::heap::{KindHeap, KindId, ThreadHeap, orphans, slot};
 use crate::lockfree::{Inbox, Ownership, Seat};
 use crate::os::thread::Key;
-use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::AtomicPtr;
 use core::ffi::c_void;
 use once_cell::race::OnceNonZeroUsize;
 
@@ -75,7 +75,6 @@ fn take_or_make() -> *mut ThreadHeap {
     let Some(memory) = meta::alloc(Bytes::new(size_of::<ThreadHeap>())) else {
         return core::ptr::null_mut();
     };
-    static NEXT_ID: AtomicU32 = AtomicU32::new(1);
     let th = memory.as_ptr().cast::<ThreadHeap>();
     let Some(default) = kind(KindId::DEFAULT) else {
         return core::ptr::null_mut();
@@ -94,8 +93,6 @@ fn take_or_make() -> *mut ThreadHeap {
             default.epoch(),
         );
         (*th).view = WINDOW.view();
-        // Relaxed: a number, no more.
-        (*th).id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         (&raw mut (*th).shared).write(crate::heap::thread_heap::SharedPart {
             inbox: Inbox::new(),
             ownership: Ownership::new_owned(),

@@ -6,6 +6,7 @@ use super::node::NodeBacking;
 use crate::base::config::{NodeSet, Thp};
 use crate::base::{Addr, Bytes, SEGMENT};
 use crate::os::map::{self, Access, Advice};
+use crate::os::maps::Mapping;
 use crate::os::{Errno, limits};
 use core::ffi::CStr;
 use core::fmt;
@@ -174,19 +175,36 @@ impl Backing {
     ///
     /// A shared range that is not frozen is a hole in the child (it is marked so that no fork, not
     /// even a raw one, can share it): freeze everything that is mapped `Shared`, in as few calls
-    /// as runs of neighbours allow, empty or not. An error leaves the range shared and usable in
-    /// the parent, and absent in the child.
+    /// as possible, empty or not. An error leaves the range shared and usable in the parent, and
+    /// absent in the child.
     ///
-    /// Once `lost` is not 0, give it segment by segment: a call that meets an older file copies
-    /// all of its range.
+    /// `seen` is the kernel's line about the range, which tells what the program made of it by
+    /// mprotect, and which file it belongs to. Without one it becomes readable and writable, and is
+    /// copied once `lost` is not 0: give it segment by segment then, and lines too, for a copy
+    /// of much memory at once may be refused.
     ///
     /// # Safety
     /// The caller owns the range; it is mapped by this backing, `View::Shared`.
-    pub unsafe fn freeze(&self, addr: Addr, off: Bytes, len: Bytes) -> Result<Frozen, Errno> {
+    pub unsafe fn freeze(
+        &self,
+        addr: Addr,
+        off: Bytes,
+        len: Bytes,
+        seen: Option<&Mapping>,
+    ) -> Result<Frozen, Errno> {
         match self {
             Backing::Dram(_) | Backing::Node(_) => Ok(Frozen::Private),
             // SAFETY: as the caller promises.
-            Backing::File(file) => unsafe { file.freeze(addr, off, len) },
+            Backing::File(file) => unsafe { file.freeze(addr, off, len, seen) },
+        }
+    }
+
+    /// Wakes who fell asleep on the word at this offset before it was frozen, as the kernel cannot
+    /// by its address any more. To be called for each word of a frozen range that a thread sleeps on
+    /// by a call that does not say FUTEX_PRIVATE_FLAG: it looks at its word again, and sleeps on.
+    pub fn wake(&self, off: Bytes) {
+        if let Backing::File(file) = self {
+            file.wake(off);
         }
     }
 

@@ -49,9 +49,10 @@ impl Children {
         }))
     }
 
-    /// Begins a generation: the next child is of it.
-    pub fn before_fork(&self) -> Generation {
-        self.0.lock().begin()
+    /// Begins a generation: the next child is of it. `None` where the calling thread itself, in a
+    /// signal handler, has interrupted who looks whether children are gone.
+    pub fn before_fork(&self) -> Option<Generation> {
+        Some(self.0.try_lock()?.begin())
     }
 
     /// In the parent, whether the fork succeeded or not.

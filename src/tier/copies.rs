@@ -15,6 +15,7 @@ use crate::os::{Errno, limits};
 struct Header {
     place: Addr,
     len: Bytes,
+    access: Access,
     next: Option<Addr>,
 }
 
@@ -26,19 +27,28 @@ pub(super) struct Copies {
 impl Copies {
     pub(super) const NONE: Copies = Copies { first: None };
 
-    /// Copies the range aside. ENOMEM when that would take more than half of the memory to be had:
+    /// Copies the range aside, to have this protection in the child. What cannot be read (guard
+    /// pages) is left out and reads as zero there, should it ever be made readable.
+    ///
+    /// ENOMEM when that would take more than half of the memory to be had:
     /// a child without its cold memory is better than a machine out of memory.
     ///
     /// # Safety
-    /// The caller owns the range, and it is readable.
-    pub(super) unsafe fn take(&mut self, addr: Addr, len: Bytes) -> Result<(), Errno> {
+    /// The caller owns the range, and it is readable if `access` says so.
+    pub(super) unsafe fn take(
+        &mut self,
+        addr: Addr,
+        len: Bytes,
+        access: Access,
+    ) -> Result<(), Errno> {
         if limits::available_ram().is_some_and(|available| len.get() > available.get() / 2) {
             return Err(Errno::NOMEM);
         }
         let whole = len.checked_add(PAGE).ok_or(Errno::NOMEM)?;
         let header = map::anywhere(whole, Access::ReadWrite)?;
         let copy = header.add(PAGE);
-        for page in (0..len.get()).step_by(PAGE.get()).map(Bytes::new) {
+        let readable = if access.can_read() { len.get() } else { 0 };
+        for page in (0..readable).step_by(PAGE.get()).map(Bytes::new) {
             let (from, to) = (addr.add(page).as_ptr(), copy.add(page).as_ptr());
             for word in 0..PAGE.get() / 8 {
                 // SAFETY: both ranges are mapped for this page. Other threads may write the first
@@ -55,6 +65,7 @@ impl Copies {
         let entry = Header {
             place: addr,
             len,
+            access,
             next: self.first,
         };
         // SAFETY: the mapping was made above and is larger than a header, which a page aligns.
@@ -86,6 +97,9 @@ impl Copies {
             // are known to nobody else.
             unsafe {
                 let _ = map::move_onto(header.add(PAGE), entry.len, entry.place, entry.len);
+                if entry.access != Access::ReadWrite {
+                    let _ = map::protect(entry.place, entry.len, entry.access);
+                }
                 let _ = map::unmap(header, PAGE);
             }
         }

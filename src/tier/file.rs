@@ -229,7 +229,8 @@ impl FileBacking {
         held: &Held,
     ) -> Result<(), Errno> {
         // SAFETY: the caller owns the range and gives up its contents.
-        if let Err(error) = unsafe { map::file_shared(addr, len, held.fd(), off) } {
+        let mapped = unsafe { map::file_shared(addr, len, Access::ReadWrite, held.fd(), off) };
+        if let Err(error) = mapped {
             // Where the kernel left a hole it is closed again before anybody maps there; where it
             // left what was here, this refuses.
             let _ = map::at_free(addr, len, Access::None);

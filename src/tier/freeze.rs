@@ -3,12 +3,13 @@
 
 use super::backing::{Contents, Frozen};
 use super::file::{FileBacking, State};
-use crate::base::{Addr, Bytes};
+use crate::base::{Addr, Bytes, PAGE};
 use crate::os::file::Held;
 use crate::os::limits::{self, Overcommit};
-use crate::os::map::{self, Advice};
+use crate::os::map::{self, Access, Advice};
+use crate::os::maps::Mapping;
 use crate::os::report::{Warning, warn_once};
-use crate::os::{Errno, maps, space};
+use crate::os::{Errno, futex, space};
 use crate::sync::Ordering;
 
 impl FileBacking {
@@ -19,15 +20,23 @@ impl FileBacking {
         addr: Addr,
         off: Bytes,
         len: Bytes,
+        seen: Option<&Mapping>,
     ) -> Result<Frozen, Errno> {
+        let access = seen.map_or(Access::ReadWrite, |line| line.access);
         let known = self.known(&mut self.state.lock());
-        let outcome = match known {
-            Some(held) if !self.is_mixed() || maps_only(addr, len, &held) => {
+        // By inode number alone: /proc shows another device than fstat on file systems with
+        // subvolumes. A number that differs falsely (overlayfs) only costs a copy, and only after
+        // a descriptor was lost.
+        let is_current = |held: &Held| {
+            !self.is_mixed() || seen.is_some_and(|line| line.inode == held.identity().inode())
+        };
+        let outcome = match known.filter(is_current) {
+            Some(held) => {
                 // SAFETY: as the caller promises; the range is mapped to this very file.
-                unsafe { self.freeze_over(addr, off, len, &held) }.map(|()| Frozen::Private)
+                unsafe { self.freeze_over(addr, off, len, access, &held) }.map(|()| Frozen::Private)
             }
             // SAFETY: as the caller promises.
-            _ => unsafe { self.copies.lock().take(addr, len) }.map(|()| Frozen::Copied),
+            None => unsafe { self.copies.lock().take(addr, len, access) }.map(|()| Frozen::Copied),
         };
         if let Err(error) = outcome {
             warn_once(
@@ -38,8 +47,9 @@ impl FileBacking {
         outcome
     }
 
-    /// Puts a private view of the file over the shared one, while other threads use it. The kernel
-    /// exchanges mappings under its lock, so they see the old one or the new.
+    /// Puts a private view of the file over the shared one, while other threads use it: by one call
+    /// and with its final protection, for the kernel exchanges mappings under its lock, so that they
+    /// see the old one or the new.
     ///
     /// # Safety
     /// The caller owns the range; it is mapped `View::Shared` to this file.
@@ -48,6 +58,7 @@ impl FileBacking {
         addr: Addr,
         off: Bytes,
         len: Bytes,
+        access: Access,
         held: &Held,
     ) -> Result<(), Errno> {
         // Before 6.12 mmap unmaps what was there before it asks whether the new memory may be
@@ -56,21 +67,38 @@ impl FileBacking {
         // moved, which charges nothing more.
         if limits::overcommit() == Overcommit::Never {
             // SAFETY: as the caller promises.
-            return unsafe { freeze_by_moving(addr, off, len, held) };
+            return unsafe { freeze_by_moving(addr, off, len, access, held) };
         }
         // SAFETY: the caller owns the range; the same bytes stand there afterwards.
-        let frozen = unsafe { map::file_private(addr, len, held.fd(), off) };
+        let frozen = unsafe { map::file_private(addr, len, access, held.fd(), off) };
         if frozen.is_err() {
             // Nothing is left to fail after the kernel's first checks, which leave all as it was;
-            // if a hole was left all the same, the shared view closes it.
+            // if a hole was left all the same, the shared view closes it. (ENOMEM for the number of
+            // mappings is such a check: a range that is one mapping needs no room for another.)
             // SAFETY: the caller owns the range; the same bytes stand there afterwards.
             unsafe {
-                if map::file_shared(addr, len, held.fd(), off).is_ok() {
+                if map::file_shared(addr, len, access, held.fd(), off).is_ok() {
                     let _ = map::advise(addr, len, Advice::DontFork);
                 }
             }
         }
         frozen
+    }
+
+    /// Wakes the threads that went to sleep on a word of the file while it was mapped shared; the
+    /// kernel will look for them elsewhere now. Those of a file of which the descriptor was lost
+    /// since the freeze cannot be reached.
+    pub(super) fn wake(&self, off: Bytes) {
+        let Some(held) = self.known(&mut self.state.lock()) else {
+            return;
+        };
+        let within = Bytes::new(off.get() % PAGE.get());
+        let page = off.saturating_sub(within);
+        if let Ok(view) = map::file_shared_anywhere(PAGE, held.fd(), page) {
+            futex::wake_shared(view.add(within));
+            // SAFETY: the view was made just now and nobody else knows it.
+            let _ = unsafe { map::unmap(view, PAGE) };
+        }
     }
 
     /// # Safety
@@ -124,31 +152,14 @@ pub(super) unsafe fn freeze_by_moving(
     addr: Addr,
     off: Bytes,
     len: Bytes,
+    access: Access,
     held: &Held,
 ) -> Result<(), Errno> {
-    let aside = map::file_private_anywhere(len, held.fd(), off)?;
+    let aside = map::file_private_anywhere(len, access, held.fd(), off)?;
     // SAFETY: `aside` was made just now; the other range the caller owns, and its contents are the
     // file's, so the same bytes stand there afterwards.
     unsafe { map::move_onto(aside, len, addr, len) }.inspect_err(|_| {
         // SAFETY: nobody else knows `aside`.
         let _ = unsafe { map::unmap(aside, len) };
     })
-}
-
-/// Whether all of the range is mapped shared to this file. By inode number alone: /proc/self/maps
-/// shows another device than fstat on file systems with subvolumes; a number that differs falsely
-/// only costs a copy.
-fn maps_only(addr: Addr, len: Bytes, held: &Held) -> bool {
-    let end = addr.add(len);
-    let mut reached = addr;
-    let read = maps::each(|mapping| {
-        if mapping.shared
-            && mapping.inode == held.identity().inode()
-            && mapping.start <= reached
-            && mapping.end > reached
-        {
-            reached = mapping.end;
-        }
-    });
-    read.is_ok() && reached >= end
 }

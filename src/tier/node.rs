@@ -76,7 +76,7 @@ impl NodeBacking {
     /// Refuses before the nodes are full: past that the kernel places pages on other nodes without
     /// a word (preferred), or kills (bind). Memory committed and not yet touched is seen only
     /// until the next reading; what slips through lands in DRAM and nothing breaks.
-    pub(super) fn commit(&self, len: Bytes) -> Result<(), Errno> {
+    pub fn commit(&self, len: Bytes) -> Result<(), Errno> {
         self.commit_at(len, clock::now(), || numa::memory_of(&self.nodes))
     }
 

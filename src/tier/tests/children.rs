@@ -19,7 +19,7 @@ fn gone_soon(children: &Children, generation: Generation) -> bool {
 /// A child that lives until told, after `first`.
 fn waiting(children: &Children, release: &Pipe, first: impl FnOnce()) -> (Generation, Child) {
     let ready = Pipe::new();
-    let generation = children.before_fork();
+    let generation = children.before_fork().unwrap();
     let child = Child::start(How::Fork, || {
         children.after_fork_child();
         first();
@@ -52,7 +52,7 @@ fn a_generation_is_gone_when_its_children_are() {
     assert!(gone_soon(&children, first) && gone_soon(&children, second));
     // An earlier child does not matter to what was frozen later.
     let (_, c) = waiting(&children, &one, || ());
-    let later = children.before_fork();
+    let later = children.before_fork().unwrap();
     children.after_fork_parent(later);
     assert!(gone_soon(&children, later), "that fork failed");
     one.send();
@@ -64,7 +64,7 @@ fn closing_descriptors_and_grandchildren_do_not_deceive_it() {
     let children = Children::new();
     let release = Pipe::new();
     let ready = Pipe::new();
-    let generation = children.before_fork();
+    let generation = children.before_fork().unwrap();
     let child = Child::start(How::Fork, || {
         children.after_fork_child();
         // The grandchild outlives the child.
@@ -88,7 +88,7 @@ fn closing_descriptors_and_grandchildren_do_not_deceive_it() {
     assert!(gone_soon(&children, generation));
 
     let ready = Pipe::new();
-    let generation = children.before_fork();
+    let generation = children.before_fork().unwrap();
     let child = Child::start(How::Fork, || {
         children.after_fork_child();
         ready.send();
@@ -129,17 +129,17 @@ fn without_a_sentinel_nobody_is_ever_gone() {
     let ended = testing::in_child(|| {
         let children = Children::new();
         testing::limit_descriptors(0);
-        let denied = children.before_fork();
+        let denied = children.before_fork().unwrap();
         children.after_fork_parent(denied);
         testing::limit_descriptors(1024);
-        let granted = children.before_fork();
+        let granted = children.before_fork().unwrap();
         children.after_fork_parent(granted);
         !children.all_gone_since(denied) && children.all_gone_since(granted)
     });
     assert_eq!(ended, Ended::Exit(0));
     let ended = testing::in_child(|| {
         let children = Children::new();
-        let generation = children.before_fork();
+        let generation = children.before_fork().unwrap();
         testing::close_all();
         children.after_fork_parent(generation);
         !children.all_gone_since(generation)

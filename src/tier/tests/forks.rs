@@ -121,7 +121,14 @@ fn freezing_aside_keeps_every_byte() {
     let held = tier.as_file().current().unwrap();
     // SAFETY: the range is mapped to this file.
     unsafe {
-        super::super::freeze::freeze_by_moving(lane.base, Bytes::ZERO, SEGMENT, &held).unwrap();
+        super::super::freeze::freeze_by_moving(
+            lane.base,
+            Bytes::ZERO,
+            SEGMENT,
+            Access::ReadWrite,
+            &held,
+        )
+        .unwrap();
     }
     assert!(lane.holds(Bytes::ZERO, SEGMENT, 7));
     lane.fill(Bytes::ZERO, SEGMENT, 8);
@@ -141,7 +148,7 @@ fn a_refused_freeze_leaves_the_range_shared() {
     lane.fill(Bytes::ZERO, SEGMENT, 7);
     // No file offset is unaligned: the kernel refuses.
     // SAFETY: the range is mapped by the tier.
-    let refused = unsafe { tier.freeze(lane.base, Bytes::new(1), SEGMENT) };
+    let refused = unsafe { tier.freeze(lane.base, Bytes::new(1), SEGMENT, None) };
     assert_eq!(refused, Err(Errno::INVAL));
     assert!(lane.holds(Bytes::ZERO, SEGMENT, 7));
     let child = Child::start(How::Fork, || {

@@ -1,6 +1,7 @@
 //! The backings on real files, real limits and real forks.
 
 mod children;
+mod exchange;
 mod files;
 mod forks;
 mod nodes;
@@ -9,6 +10,7 @@ use super::*;
 use crate::base::config::Thp;
 use crate::base::{Addr, Bytes, SEGMENT};
 use crate::os::map::{self, Access};
+use crate::os::maps;
 use crate::os::testing::leaked;
 use std::path::Path;
 
@@ -44,8 +46,23 @@ impl Lane {
         unsafe { tier.release(self.at(off), off, len, view) }
     }
     fn freeze(&self, tier: &Backing, off: Bytes, len: Bytes) -> Result<Frozen, crate::os::Errno> {
-        // SAFETY: the range is mapped by the tier.
-        unsafe { tier.freeze(self.at(off), off, len) }
+        // As the arena does: by the kernel's lines.
+        let (from, to) = (self.at(off), self.at(off).add(len));
+        let mut outcome = Ok(Frozen::Private);
+        maps::each(|line| {
+            let (start, end) = (line.start.max(from), line.end.min(to));
+            if line.shared && start < end {
+                let off = start.offset_from(self.base);
+                assert_eq!(line.offset, line.start.offset_from(self.base));
+                // SAFETY: the range is mapped by the tier.
+                match unsafe { tier.freeze(start, off, end.offset_from(start), Some(line)) } {
+                    Ok(Frozen::Private) => {}
+                    other => outcome = other,
+                }
+            }
+        })
+        .unwrap();
+        outcome
     }
     fn thaw(&self, tier: &Backing, off: Bytes, len: Bytes) -> Result<Contents, crate::os::Errno> {
         // SAFETY: the test gives the contents up.
