@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,7 +46,28 @@ check_fail(const char *file, int line, const char *format, ...)
 	_exit(1);
 }
 
+__attribute__((noreturn, unused)) static void check_died(const char *file, int line, pid_t pid, int number)
+{
+	char text[256];
+	int n = snprintf(text, sizeof text, "%s:%d: child %d died by signal %d\n", file, line, (int)pid, number);
+	ssize_t ignored = write(2, text, (size_t)n);
+	(void)ignored;
+	signal(number, SIG_DFL);
+	kill(getpid(), number);
+	_exit(1);
+}
+
 #define FAIL(...) check_fail(__FILE__, __LINE__, __VA_ARGS__)
+
+/* The row says nothing about this allocator, and why: the driver looks for status 77. */
+#define NOT_APPLICABLE(...) \
+	do { \
+		char why_[512]; \
+		int length_ = snprintf(why_, sizeof why_, __VA_ARGS__); \
+		ssize_t written_ = write(1, why_, (size_t)length_); \
+		(void)written_; \
+		_exit(77); \
+	} while (0)
 
 #define CHECK(condition) \
 	do { \
@@ -204,11 +226,34 @@ static inline void each_line(const char *path, void (*line)(const char *, void *
 	close(fd);
 }
 
+/* The number behind `key` in a file of lines like "Rss:   12 kB", in bytes; 0 when it is not there. */
+static inline size_t kib_of(const char *path, const char *key);
+
 static inline void anonymous_line(const char *line, void *total)
 {
 	unsigned long kib;
 	if (sscanf(line, "RssAnon: %lu", &kib) == 1)
 		*(size_t *)total = kib * 1024;
+}
+
+struct kib_search {
+	const char *key;
+	size_t bytes;
+};
+
+static inline void kib_line(const char *line, void *arg)
+{
+	struct kib_search *s = (struct kib_search *)arg;
+	size_t n = strlen(s->key);
+	if (!strncmp(line, s->key, n) && line[n] == ':')
+		s->bytes += (size_t)strtoul(line + n + 1, NULL, 10) * 1024;
+}
+
+static inline size_t kib_of(const char *path, const char *key)
+{
+	struct kib_search s = {key, 0};
+	each_line(path, kib_line, &s);
+	return s.bytes;
 }
 
 static inline void count_line(const char *line, void *count)
@@ -276,6 +321,25 @@ static inline int tier_of(const void *p)
 	return of ? of(p) : -1;
 }
 
+/* Is this block in slower memory? Of the library's own by its word; of another allocator's by whether
+ * a file lies behind the address. */
+static inline void covering_line(const char *line, void *arg)
+{
+	uintptr_t *at = (uintptr_t *)arg;
+	unsigned long from, to, inode;
+	if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &from, &to, &inode) == 3 && *at >= from && *at < to)
+		at[1] = inode;
+}
+
+static inline int in_slow_tier(const void *p)
+{
+	uintptr_t search[2] = {(uintptr_t)p, 0};
+	if (tier_of(p) >= 0)
+		return tier_of(p) >= 2;
+	each_line("/proc/self/maps", covering_line, search);
+	return search[1] != 0;
+}
+
 static inline int under_test(void)
 {
 	return getenv("EXPECT_TIERHEAP") != NULL;
@@ -288,9 +352,34 @@ __attribute__((constructor, unused)) static void check_library(void)
 		FAIL("the library is not loaded");
 }
 
+/* ---- a library that is loaded late --------------------------------------------------------- */
+
+/* malloc and free of a library that is loaded now, by its path. NULL when it does not load. */
+static void *(*late_malloc)(size_t) __attribute__((unused));
+static void (*late_free)(void *) __attribute__((unused));
+
+__attribute__((unused)) static void *load_late(const char *path)
+{
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!library)
+		return NULL;
+	*(void **)&late_malloc = dlsym(library, "malloc");
+	*(void **)&late_free = dlsym(library, "free");
+	CHECK(late_malloc && late_free);
+	/* A handle looks through its dependencies too: libc's malloc would show nothing. */
+	Dl_info where;
+	struct stat asked, found;
+	CHECK(dladdr(*(void **)&late_malloc, &where));
+	CHECK(!stat(path, &asked) && !stat(where.dli_fname, &found));
+	if (asked.st_ino != found.st_ino || asked.st_dev != found.st_dev)
+		NOT_APPLICABLE("%s has no malloc of its own", path);
+	return library;
+}
+
 /* ---- children ---------------------------------------------------------------------------- */
 
-/* Waits for a child and demands that it ended with status 0. */
+/* Waits for a child and demands that it ended with status 0. A child's deadly signal becomes this
+ * process's own, so that the driver sees a crash for a crash and an alarm for a hang. */
 #define CHECK_CHILD(pid) \
 	do { \
 		int status_ = 0; \
@@ -298,7 +387,7 @@ __attribute__((constructor, unused)) static void check_library(void)
 		if (waitpid(pid_, &status_, 0) != pid_) \
 			FAIL("waitpid: errno %d", errno); \
 		if (WIFSIGNALED(status_)) \
-			FAIL("child %d died by signal %d", (int)pid_, WTERMSIG(status_)); \
+			check_died(__FILE__, __LINE__, pid_, WTERMSIG(status_)); \
 		if (WEXITSTATUS(status_)) \
 			FAIL("child %d ended with status %d", (int)pid_, WEXITSTATUS(status_)); \
 	} while (0)

@@ -1,6 +1,6 @@
 /* A cold tier of 64 MiB serves gigabytes one after the other: freed space is used again, whatever
  * the sizes, the limit holds to the byte, and what is freed goes back to the file system.
- * Driver: policy=cold;strict=1 with limit:64M. */
+ * Driver: all blocks in a tier with limit:64M; without one, memory at large must be used again. */
 #include "check.h"
 
 #include <malloc.h>
@@ -50,8 +50,11 @@ int main(void)
 	turn_over(300000, 24 * MIB);
 	turn_over(3 * MIB, 24 * MIB);
 	turn_over(12 * MIB, 24 * MIB);
-	/* 64 KiB: what a file system adds for its own records of a file. */
-	CHECK_LE(unlinked_file_bytes(), LIMIT + 64 * KIB);
+	int in_file = unlinked_file_bytes() != 0;
+	/* Of tierheap's tiers only nodes are no file. */
+	CHECK(in_file || !under_test() || strstr(getenv("TIERHEAP"), "cold=node:"));
+	/* 64 KiB: what a file system adds for its own records of a file. 24 MiB were in use at most. */
+	CHECK_LE(in_file ? unlinked_file_bytes() : held_bytes() / 2, LIMIT + 64 * KIB);
 	void *filler = malloc(40 * MIB);
 	CHECK(filler);
 	memset(filler, 7, 40 * MIB);
@@ -59,6 +62,9 @@ int main(void)
 		CHECK_EQ(tier_of(filler), 2);
 	free(filler);
 	malloc_trim(0);
+	/* Some give memory back by and by, when they are called. */
+	for (double end = now() + 12; !under_test() && unlinked_file_bytes() > 16 * MIB && now() < end; usleep(10000))
+		free(malloc(100));
 	CHECK_LE(unlinked_file_bytes(), 16 * MIB);
 	return 0;
 }

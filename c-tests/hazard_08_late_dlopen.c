@@ -6,22 +6,19 @@
 
 #include <pthread.h>
 
-static void *(*lib_malloc)(void *kind, size_t size);
-static void (*lib_free)(void *p);
-
 static void *work(void *unused)
 {
 	(void)unused;
 	void *p[100];
 	for (int i = 0; i < 100; i++) {
-		p[i] = lib_malloc ? lib_malloc(NULL, 500) : malloc(500);
+		p[i] = late_malloc ? late_malloc(500) : malloc(500);
 		CHECK(p[i]);
 		fill(p[i], 500, (uint64_t)i);
 	}
 	for (int i = 0; i < 100; i++) {
 		CHECK_FILLED(p[i], 500, (uint64_t)i);
-		if (lib_free)
-			lib_free(p[i]);
+		if (late_free)
+			late_free(p[i]);
 		else
 			free(p[i]);
 	}
@@ -48,14 +45,8 @@ int main(int argc, char **argv)
 	int (*tls)(int);
 	*(void **)&tls = dlsym(plugin, "plugin_tls");
 	CHECK(tls && tls(42) == 42);
-	if (argc > 2) {
-		void *library = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
-		if (!library)
-			FAIL("%s", dlerror());
-		*(void **)&lib_malloc = dlsym(library, "tierheap_malloc");
-		*(void **)&lib_free = dlsym(library, "tierheap_free");
-		CHECK(lib_malloc && lib_free);
-	}
+	if (argc > 2 && !load_late(argv[2]))
+		FAIL("%s", dlerror());
 	work(NULL);
 	threads();
 	CHECK(tls(17) == 17);

@@ -23,7 +23,7 @@ static void *thread(void *unused)
 	CHECK_EQ(pthread_setspecific(keys[KEYS - 1], (void *)1), 0);
 	CHECK_EQ(pthread_setspecific(keys[KEYS - 1], NULL), 0);
 	for (int i = 0; i < KEYS; i++)
-		CHECK_EQ(pthread_setspecific(keys[i], malloc((size_t)i)), 0);
+		CHECK_EQ(pthread_setspecific(keys[i], malloc((size_t)i + 1)), 0);
 	CHECK(!dlsym(RTLD_DEFAULT, "no_such_name_anywhere"));
 	CHECK(dlerror());
 	CHECK(!dlopen("no_such_library.so", RTLD_NOW));

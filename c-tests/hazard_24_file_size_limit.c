@@ -38,6 +38,8 @@ int main(int argc, char **argv)
 	CHECK_EQ(limit.rlim_cur, MIB);
 	for (size_t round = 0; round < 4; round++)
 		work(round * 13);
+	if (!under_test())
+		return 0; /* with a heap in a shared file the rest is row 13 */
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	work(5);

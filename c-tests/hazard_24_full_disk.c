@@ -64,7 +64,8 @@ int main(int argc, char **argv)
 		if (under_test() && strict)
 			CHECK(refused > 0);
 		/* A child on a full disk copies what it writes, and the copy needs no space there. */
-		pid_t pid = fork();
+		/* With a heap in a shared file that is row 13, so it is asked of tierheap only. */
+		pid_t pid = under_test() ? fork() : getpid();
 		CHECK(pid >= 0);
 		for (size_t i = 0; i < blocks; i++) {
 			if (!p[i])
@@ -75,7 +76,8 @@ int main(int argc, char **argv)
 		}
 		if (!pid)
 			_exit(0);
-		CHECK_CHILD(pid);
+		if (under_test())
+			CHECK_CHILD(pid);
 		for (size_t i = 0; i < blocks; i++)
 			free(p[i]);
 		written_later(disk);

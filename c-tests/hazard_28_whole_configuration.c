@@ -1,5 +1,6 @@
 /* Whatever the configuration string says after a very long path is still read: predecessors cut it at
- * 1023 bytes. Argument 1: the tier that a block of 3000 bytes must be in. */
+ * 1023 bytes. Argument 1: the tier that a block of 3000 bytes must be in; of another allocator, it must
+ * be in a file. */
 #include "check.h"
 
 int main(int argc, char **argv)
@@ -10,6 +11,8 @@ int main(int argc, char **argv)
 	if (under_test()) {
 		CHECK_EQ(tier_of(p), atoi(argv[1]));
 		CHECK_EQ(tier_of(q), 1);
+	} else {
+		CHECK(in_slow_tier(p));
 	}
 	free(p);
 	free(q);

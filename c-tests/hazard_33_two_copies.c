@@ -1,6 +1,7 @@
 /* Two copies of the library in one process: preloaded, and again under another path, as a second preload
- * or loaded late. One wins; the other is harmless, and blocks of either are freed by the names that the
- * program sees. Argument 1: the path of the second copy. */
+ * or loaded late. One wins; the other is harmless, and works beside it for who calls it by its handle.
+ * Blocks of either are freed by the names that the program sees, which is asked of tierheap only.
+ * Argument 1: the path of the second copy. */
 #include "check.h"
 
 #include <malloc.h>
@@ -37,13 +38,13 @@ static void *work(void *unused)
 int main(int argc, char **argv)
 {
 	CHECK(argc > 1);
-	void *copy = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+	void *copy = load_late(argv[1]);
 	if (!copy)
-		FAIL("%s", dlerror());
-	*(void **)&copy_malloc = dlsym(copy, "malloc");
-	*(void **)&copy_free = dlsym(copy, "free");
+		NOT_APPLICABLE("a copy cannot be loaded late (row 8): %s", dlerror());
+	copy_malloc = late_malloc;
+	copy_free = late_free;
 	*(void **)&copy_tier_of = dlsym(copy, "tierheap_tier_of");
-	CHECK(copy_malloc && copy_free && copy_tier_of);
+	CHECK(copy_tier_of || !under_test());
 	/* Really two: the copy's calls are not the ones that the program is bound to. */
 	CHECK((void *)copy_malloc != dlsym(RTLD_DEFAULT, "malloc"));
 	work(NULL);
@@ -54,10 +55,12 @@ int main(int argc, char **argv)
 		CHECK_EQ(pthread_join(t[i], NULL), 0);
 	/* Each knows its own. */
 	void *own = malloc(1000), *theirs = copy_malloc(1000);
-	CHECK_EQ(copy_tier_of(own), 0);
-	CHECK_EQ(tier_of(theirs), 0);
+	if (under_test()) {
+		CHECK_EQ(copy_tier_of(own), 0);
+		CHECK_EQ(tier_of(theirs), 0);
+	}
 	/* A second preload is next in link order, so that its blocks find their way home from free. */
-	if (getenv("COPY_IS_PRELOADED")) {
+	if (getenv("COPY_IS_PRELOADED") && under_test()) {
 		for (size_t n = 1; n < 300000; n = n * 3 + 1) {
 			free(copy_malloc(n));
 			char *p = copy_malloc(n);
@@ -70,6 +73,8 @@ int main(int argc, char **argv)
 	}
 	free(own);
 	copy_free(theirs);
+	if (!under_test())
+		return 0; /* with a heap in a shared file the rest is row 13 */
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	work(NULL);

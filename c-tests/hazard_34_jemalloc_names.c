@@ -40,6 +40,8 @@ static size_t allocated(void)
 
 static void required(void)
 {
+	if (!under_test() && (!nallocx || !mallctl || !malloc_stats_print))
+		NOT_APPLICABLE("has not the three of jemalloc's names that redis calls");
 	CHECK(nallocx && mallctl && malloc_stats_print);
 	/* What redis does: ask for the real size before it allocates. */
 	for (size_t n = 1; n < 3 * MIB; n = n * 5 / 4 + 1) {

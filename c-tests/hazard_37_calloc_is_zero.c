@@ -1,7 +1,8 @@
 /* calloc's memory is zero however often it was used before, in every size and every tier; and a
  * process never reads what another one wrote into the same space of a tier.
  *
- * Run as "fill" it leaves a secret in all the memory it can get; run as "scan" it looks for it. */
+ * As "former" it runs itself four times: as "fill" it leaves a secret in all the memory it can get, as
+ * "scan" it looks for it. */
 #include "check.h"
 
 #include <malloc.h>
@@ -66,8 +67,25 @@ static void dirty_then_calloc(size_t n)
 	}
 }
 
+static void former_processes(void)
+{
+	for (int i = 0; i < 4; i++) {
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (!pid) {
+			execl("/proc/self/exe", "hazard_37", i % 2 ? "scan" : "fill", (char *)NULL);
+			_exit(9);
+		}
+		CHECK_CHILD(pid);
+	}
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 1 && !strcmp(argv[1], "former")) {
+		former_processes();
+		return 0;
+	}
 	if (argc > 1 && !strcmp(argv[1], "fill")) {
 		fill_and_leave();
 		return 0;

@@ -1,6 +1,7 @@
 /* Double frees and frees of pointers into a block are found, not obeyed: each case runs in a child that
  * must die by SIGABRT with a message on stderr that names the pointer. With argument "harmless" (the
- * configuration says abort=0) the child must go on instead, with a heap that is still sound. */
+ * configuration says abort=0) the child must go on instead, with a heap that is still sound. Of another
+ * allocator either is accepted, and any message: what fails is a heap that is corrupt and silent. */
 #include "check.h"
 
 #include <malloc.h>
@@ -139,7 +140,7 @@ static int run_case(size_t c, int harmless)
 		close(ends[0]);
 		close(ends[1]);
 		cases[c].run();
-		if (harmless)
+		if (harmless || !under_test())
 			still_sound();
 		_exit(77);
 	}
@@ -155,7 +156,12 @@ static int run_case(size_t c, int harmless)
 	char pointer[32];
 	snprintf(pointer, sizeof pointer, "%lx", (unsigned long)*named);
 	const char *wrong = NULL;
-	if (harmless) {
+	if (!under_test()) {
+		int goes_on = WIFEXITED(status) && WEXITSTATUS(status) == 77;
+		int aborts = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+		if (!goes_on && !aborts)
+			wrong = WIFSIGNALED(status) ? "killed by another signal than SIGABRT" : "a corrupt heap";
+	} else if (harmless) {
 		if (!WIFEXITED(status) || WEXITSTATUS(status) != 77)
 			wrong = "the child did not go on";
 	} else if (WIFEXITED(status)) {
@@ -179,16 +185,18 @@ static int run_case(size_t c, int harmless)
 int main(int argc, char **argv)
 {
 	static const size_t sizes[] = {16, 48, 100, 1000, 5000, 20000, 300000, 3 * MIB, 9 * MIB};
-	int harmless = argc > 1 && !strcmp(argv[1], "harmless"), broken = 0;
+	int harmless = argc > 1 && !strcmp(argv[1], "harmless"), broken = 0, tried = 0;
 	named = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(named != MAP_FAILED);
 	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
 		for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
 			victim_size = sizes[s];
-			if (victim_size >= cases[c].least && victim_size <= cases[c].most)
-				broken += run_case(c, harmless);
+			if (victim_size < cases[c].least || victim_size > cases[c].most)
+				continue;
+			tried++;
+			broken += run_case(c, harmless);
 		}
 	if (broken)
-		FAIL("%d cases", broken);
+		FAIL("%d of %d cases", broken, tried);
 	return 0;
 }
