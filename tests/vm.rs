@@ -5,10 +5,24 @@
 //! Needs QEMU, root and a kernel package that apt-get can download. Without them it fails and
 //! names the packages; `TIERHEAP_NO_VM=1` makes it count as ignored instead.
 
+#[allow(dead_code)] // the row table is looked through here, not run
+#[path = "hazards/allocator.rs"]
+mod allocator;
 #[allow(dead_code)] // the driver of the C programs uses all of it
 #[path = "c_programs/build.rs"]
 mod build;
 mod common;
+#[allow(dead_code)]
+#[path = "hazards/drives.rs"]
+mod drives;
+#[allow(dead_code)]
+#[path = "hazards/row.rs"]
+mod row;
+#[allow(dead_code)]
+#[path = "hazards/rows.rs"]
+mod rows;
+#[path = "../benches/support/mod.rs"]
+mod support;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::ffi::OsString;
@@ -27,6 +41,8 @@ const PACKAGES: &str = "qemu-system-x86 busybox-static cpio kmod xz-utils zstd n
 /// tier.
 const BY_SIZE: &str = "cold={};policy=size;threshold=1K";
 const LIMITED: &str = "cold={},limit:64M;policy=cold;strict=1";
+/// The hazards that the row table marks for it are run on the DAX file system alone.
+const ON_DAX: &str = "cold=fsdax:/mnt/pmem;policy=size;threshold=1K";
 const PROGRAMS: &[(&str, &str, &str)] = &[
     (BY_SIZE, "libc_malloc", ""),
     (BY_SIZE, "libc_realloc", ""),
@@ -39,6 +55,24 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     (BY_SIZE, "stress_threads", "2 4 fork"),
     (LIMITED, "hazard_03_space_reuse", ""),
 ];
+
+/// Those hazards: program and arguments.
+fn hazards_on_dax() -> Vec<(&'static str, String)> {
+    let all = rows::rows().into_iter().flat_map(|row| row.checks);
+    let on_dax = all.filter(|check| check.on_dax && !check.long);
+    let with_arguments = on_dax.map(|check| {
+        let texts = check.arguments.iter().map(|word| match word {
+            row::Word::Text(text) => *text,
+            _ => panic!("{} needs more than its program", check.name),
+        });
+        (check.program, texts.collect::<Vec<_>>().join(" "))
+    });
+    let new = |(program, arguments): &(&str, String)| {
+        let mut known = PROGRAMS.iter();
+        !known.any(|(_, p, a)| p == program && a == arguments)
+    };
+    with_arguments.filter(new).collect()
+}
 
 fn missing() -> Option<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -66,13 +100,20 @@ fn smoke() -> Result<(), Failed> {
     cmd.arg(common::library()).arg(common::command());
     // The guest sees this machine's file system, but of /tmp only what it is told.
     let mut bind = OsString::from(common::library().as_os_str());
-    for (config, source, arguments) in PROGRAMS {
-        let program = build::program(source);
+    let hazards = hazards_on_dax();
+    let on_dax = hazards.iter().map(|(p, a)| (ON_DAX, *p, &**a));
+    for (config, source, arguments) in PROGRAMS.iter().copied().chain(on_dax) {
+        let program = row::program(source);
         bind.push(" ");
         bind.push(&program);
         cmd.arg(format!("{config} {} {arguments}", program.display()));
     }
+    let huge = row::program("hazard_20_huge_pages");
+    bind.push(" ");
+    bind.push(&huge);
+    cmd.env("HUGE_PAGES", &huge);
     cmd.env("VM_BIND", bind)
+        .env("VM_ENV", "HUGE_PAGES")
         .env("VM_TIMEOUT", (LIMIT.as_secs() - 20).to_string())
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     let ran = common::run(&mut cmd, LIMIT);
@@ -81,7 +122,7 @@ fn smoke() -> Result<(), Failed> {
     let said = ran.out();
     said.lines().filter(verdict).for_each(|l| println!("{l}"));
     let done = said.lines().last().unwrap_or_default();
-    let all = 4 + 2 * PROGRAMS.len();
+    let all = 5 + 2 * PROGRAMS.len() + hazards.len();
     if ran.status.success() && done == format!("done {all} of {all}") {
         return Ok(());
     }

@@ -127,6 +127,8 @@ pub fn plain(program: &Path) -> Command {
         "TIERHEAP",
         "EXPECT_TIERHEAP",
         "MEMKIND_MEM_TIERS",
+        // Cargo's, where builds of the library lie that have not the names of libc.
+        "LD_LIBRARY_PATH",
     ] {
         cmd.env_remove(name);
     }
@@ -138,6 +140,7 @@ pub fn plain(program: &Path) -> Command {
 pub fn preloaded(program: &Path, config: &str) -> Command {
     let mut cmd = common::preloaded(program, config);
     cmd.env_remove("MEMKIND_MEM_TIERS")
+        .env_remove("LD_LIBRARY_PATH")
         .env("EXPECT_TIERHEAP", "1");
     only_standard_descriptors(&mut cmd);
     cmd
@@ -169,31 +172,25 @@ pub enum Says {
     Anything,
 }
 
-/// Runs to the end; the failure as a text, with the command line to repeat it.
-pub fn attempt(label: &str, cmd: &mut Command, says: Says) -> Result<common::Ran, String> {
-    attempt_within(LIMIT, label, cmd, says)
+/// Nothing but a few warnings of the library.
+pub fn only_warnings(ran: &common::Ran) -> bool {
+    let lines = ran.err();
+    ran.stdout.is_empty()
+        && lines.lines().count() <= 5
+        && lines.lines().all(|l| l.starts_with("tierheap"))
 }
 
-fn attempt_within(
-    limit: Duration,
-    label: &str,
-    cmd: &mut Command,
-    says: Says,
-) -> Result<common::Ran, String> {
+/// Runs to the end; the failure as a text, with the command line to repeat it.
+pub fn attempt(label: &str, cmd: &mut Command, says: Says) -> Result<common::Ran, String> {
     let describe = |what: &str| format!("[{label}] {what}\n    {cmd:?}\n", cmd = cmd_line(cmd));
     let again = describe("");
-    let ran = catch_unwind(AssertUnwindSafe(|| common::run(cmd, limit))).map_err(|panic| {
+    let ran = catch_unwind(AssertUnwindSafe(|| common::run(cmd, LIMIT))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
         format!("[{label}] {text}\n")
     })?;
     let quiet = match says {
         Says::Nothing => ran.stdout.is_empty() && ran.stderr.is_empty(),
-        Says::Warnings => {
-            let lines = ran.err();
-            ran.stdout.is_empty()
-                && lines.lines().count() <= 5
-                && lines.lines().all(|l| l.starts_with("tierheap"))
-        }
+        Says::Warnings => only_warnings(&ran),
         Says::Anything => true,
     };
     if ran.status.success() && quiet {
@@ -213,7 +210,8 @@ fn attempt_within(
     ))
 }
 
-fn cmd_line(cmd: &Command) -> String {
+/// What a shell would be given to run it.
+pub fn cmd_line(cmd: &Command) -> String {
     let mut line = String::new();
     for (name, value) in cmd.get_envs() {
         if let Some(value) = value {
@@ -227,7 +225,7 @@ fn cmd_line(cmd: &Command) -> String {
     line
 }
 
-fn cut(text: &str) -> String {
+pub fn cut(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     if lines.len() <= 40 {
         return text.to_string();
@@ -245,10 +243,8 @@ pub struct Case {
     name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
-    says: Says,
-    limit: Duration,
-    prepare: Box<dyn Fn(&mut Command)>,
     failures: Vec<String>,
+    says: Says,
     runs: usize,
 }
 
@@ -261,10 +257,8 @@ impl Case {
             name: name.to_string(),
             program,
             arguments: Vec::new(),
-            says: Says::Nothing,
-            limit: LIMIT,
-            prepare: Box::new(|_| ()),
             failures: Vec::new(),
+            says: Says::Nothing,
             runs: 0,
         }
     }
@@ -272,27 +266,17 @@ impl Case {
         self.arguments.push(argument.into());
         self
     }
-    pub fn says(mut self, says: Says) -> Case {
-        self.says = says;
-        self
-    }
-    /// For programs that hang when they fail: nine configurations at the usual limit take long.
-    pub fn within(mut self, seconds: u64) -> Case {
-        self.limit = Duration::from_secs(seconds);
-        self
-    }
-    /// Limits, companions and variables for each run.
-    pub fn prepare(mut self, prepare: impl Fn(&mut Command) + 'static) -> Case {
-        self.prepare = Box::new(prepare);
-        self
-    }
     fn one(&mut self, label: &str, mut cmd: Command) {
         cmd.args(&self.arguments);
-        (self.prepare)(&mut cmd);
         self.runs += 1;
-        if let Err(failure) = attempt_within(self.limit, label, &mut cmd, self.says) {
+        if let Err(failure) = attempt(label, &mut cmd, self.says) {
             self.failures.push(failure);
         }
+    }
+    /// From here on the library may warn.
+    pub fn warns(mut self) -> Case {
+        self.says = Says::Warnings;
+        self
     }
     /// Once without the library: what the program claims is true of glibc.
     pub fn plain(mut self) -> Case {

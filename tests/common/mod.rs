@@ -67,10 +67,17 @@ fn kill_group(child: u32) {
     unsafe { libc::kill(-(child as i32), libc::SIGKILL) };
 }
 
-/// Runs `cmd` to its end with no standard input; kills it, and what it forked, and panics after
-/// `limit`.
-#[track_caller]
-pub fn run(cmd: &mut Command, limit: Duration) -> Ran {
+/// Why a program left nothing to judge.
+#[derive(Debug)]
+pub enum Unended {
+    /// It did not end in time, and was killed with all it had forked; what it had printed.
+    Hung { stdout: Vec<u8>, stderr: Vec<u8> },
+    /// It ended, and a child of its held on to the streams.
+    LeftBehind { status: ExitStatus, stderr: Vec<u8> },
+}
+
+/// Runs `cmd` to its end with no standard input, but not longer than `limit`.
+pub fn finish(cmd: &mut Command, limit: Duration) -> Result<Ran, Unended> {
     let mut child = cmd
         .process_group(0)
         .stdin(Stdio::null())
@@ -95,11 +102,8 @@ pub fn run(cmd: &mut Command, limit: Duration) -> Ran {
         if start.elapsed() > limit {
             kill_group(child.id());
             let _ = child.wait();
-            panic!(
-                "{cmd:?} did not end within {limit:?}\n--- stdout\n{}\n--- stderr\n{}",
-                String::from_utf8_lossy(&out.join().unwrap()),
-                String::from_utf8_lossy(&err.join().unwrap())
-            );
+            let (stdout, stderr) = (out.join().unwrap(), err.join().unwrap());
+            return Err(Unended::Hung { stdout, stderr });
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -108,19 +112,33 @@ pub fn run(cmd: &mut Command, limit: Duration) -> Ran {
     while !(out.is_finished() && err.is_finished()) && ended.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let left_behind = !(out.is_finished() && err.is_finished());
-    if left_behind {
+    if !(out.is_finished() && err.is_finished()) {
         kill_group(child.id());
+        let stderr = err.join().unwrap();
+        return Err(Unended::LeftBehind { status, stderr });
     }
-    assert!(
-        !left_behind,
-        "{cmd:?} ended with {status:?} and left a process behind\n--- stderr\n{}",
-        String::from_utf8_lossy(&err.join().unwrap())
-    );
-    Ran {
+    Ok(Ran {
         status,
         stdout: out.join().unwrap(),
         stderr: err.join().unwrap(),
+    })
+}
+
+/// Runs `cmd` to its end with no standard input; kills it, and what it forked, and panics after
+/// `limit`.
+#[track_caller]
+pub fn run(cmd: &mut Command, limit: Duration) -> Ran {
+    match finish(cmd, limit) {
+        Ok(ran) => ran,
+        Err(Unended::Hung { stdout, stderr }) => panic!(
+            "{cmd:?} did not end within {limit:?}\n--- stdout\n{}\n--- stderr\n{}",
+            String::from_utf8_lossy(&stdout),
+            String::from_utf8_lossy(&stderr)
+        ),
+        Err(Unended::LeftBehind { status, stderr }) => panic!(
+            "{cmd:?} ended with {status:?} and left a process behind\n--- stderr\n{}",
+            String::from_utf8_lossy(&stderr)
+        ),
     }
 }
 

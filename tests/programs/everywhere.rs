@@ -89,7 +89,7 @@ pub fn everywhere(name: &str, work: impl Fn(&Path, &dyn Fn(&mut Command)) -> See
     );
 }
 
-fn said(e: Box<dyn std::any::Any + Send>) -> String {
+pub fn said(e: Box<dyn std::any::Any + Send>) -> String {
     let text = e.downcast_ref::<String>().cloned();
     text.or_else(|| e.downcast_ref::<&str>().map(|s| s.to_string()))
         .unwrap_or_default()
@@ -162,7 +162,7 @@ fn same(plain: &Seen, seen: &Seen) -> Result<(), String> {
 
 /// Equal output could also come from a run without the library, or from one that never used the
 /// tiers of its policy: the reports of its processes say.
-fn tiers(policy: &str, stats: &Path) -> Result<String, String> {
+pub fn tiers(policy: &str, stats: &Path) -> Result<String, String> {
     let reports = reports(stats);
     if reports.is_empty() {
         return Err("no process left a report".to_string());

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Without the feature `preload` the C library's malloc stays its own.
+/// Without the feature `libc-names` the C library's malloc stays its own.
 #[test]
 fn linking_does_not_replace_malloc() {
-    let replaced = cfg!(feature = "preload");
+    let replaced = cfg!(feature = "libc-names");
     // SAFETY: malloc, freed below.
     let block = unsafe { libc::malloc(1000) };
     assert_eq!(tier_of(block).is_some(), replaced);
@@ -63,7 +63,7 @@ fn example(name: &str) -> PathBuf {
     };
     cmd.args(["--profile", name_of_profile]);
     for (feature, on) in [
-        ("preload", cfg!(feature = "preload")),
+        ("libc-names", cfg!(feature = "libc-names")),
         ("cli", cfg!(feature = "cli")),
         ("header", cfg!(feature = "header")),
         ("allocator-api2", cfg!(feature = "allocator-api2")),
