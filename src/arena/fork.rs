@@ -3,22 +3,23 @@
 //! A shared file mapping would be one memory in two processes. So before the fork every mapped
 //! segment of such a lane becomes a private mapping of the same file contents: parent and child
 //! then copy on write, and nobody writes to those parts of the file again while a child lives.
-//! New segments stay shared. A frozen segment returns to the tier when it is wholly free and the
-//! children that could read the file are gone.
+//! New segments stay shared. Frozen slices return to the tier when they are free and the children
+//! that could read the file are gone.
 
 use super::lane::Lane;
 use super::lane_state::LaneState;
-use super::segment::{State, runs};
+use super::segment::{INHERITED, SliceMask, State, run_mask, runs, seams};
 use super::start::{LANES, lane};
 use super::window::WINDOW;
-use crate::base::{Addr, Bytes, Millis, SEGMENT, SLICE, SegmentId, SliceId, TierId};
+use crate::base::{Addr, Bytes, Millis, PAGE, SEGMENT, SLICE, SegmentId, SliceId, TierId};
 use crate::os::Errno;
 use crate::os::lock::{Guard, Lock};
 use crate::os::map::{self, Access, Advice};
 use crate::os::maps::{self, Mapping};
 use crate::os::sleepers;
 use crate::sync::{AtomicU16, Ordering};
-use crate::tier::{Backing, Children, Frozen, Generation, Released, View};
+use crate::tier::{Backing, Children, Contents, Frozen, Generation, View};
+use core::ops::RangeInclusive;
 
 impl Lane {
     /// The state of a file lane in use. During a fork all other threads are outside of the
@@ -60,12 +61,16 @@ impl Lane {
         let start = WINDOW.segment_addr(SegmentId(st.first));
         let end = WINDOW.segment_addr(SegmentId(st.first + st.top));
         let mut reached = start;
+        st.patches = 0;
         let read = maps::each(|line| {
             let (from, to) = (line.start.max(reached), line.end.min(end));
             if line.end <= start || from >= to {
                 return;
             }
             reached = to;
+            // What is shared becomes one mapping with its neighbours; what stays is counted, seams
+            // and all: too many rather than too few.
+            st.patches += u32::from(!line.shared);
             // The tier's own shared mappings, and those only, keep step with the address.
             if line.shared && line.start >= start && line.offset == st.offset_of(line.start) {
                 let frozen = self.freeze_range(&mut st, from, to, generation, Some(line));
@@ -101,35 +106,27 @@ impl Lane {
         let mut outcome = Outcome::NOTHING;
         let mut at = from;
         while at < to {
-            // Parts of a segment of another state are shared still after an earlier refusal, or
-            // a copy.
-            let shared = |id: SegmentId| match st.state_of(id) {
-                State::Mapped => true,
-                State::Frozen | State::Copied => seen.is_some(),
-                _ => false,
-            };
             let Some(first) = WINDOW.slice_of(at).map(SliceId::segment) else {
                 break;
             };
             let mut last = first;
-            if shared(first) && st.backing.lost() == 0 {
-                while WINDOW.segment_addr(next(last)) < to && shared(next(last)) {
+            if is_shared(st, first, seen) && st.backing.lost() == 0 {
+                while WINDOW.segment_addr(next(last)) < to && is_shared(st, next(last), seen) {
                     last = next(last);
                 }
             }
             let upto = WINDOW.segment_addr(next(last)).min(to);
-            if shared(first) {
-                let len = upto.offset_from(at);
-                // SAFETY: the range is the lane's, mapped shared by its backing.
-                let frozen = unsafe { st.backing.freeze(at, st.offset_of(at), len, seen) };
-                match frozen {
-                    Ok(kept) => {
-                        outcome.private |= kept == Frozen::Private;
-                        for id in (first.0..=last.0).map(SegmentId) {
-                            outcome.older |= !self.note_frozen(st, id, kept, generation);
-                        }
-                    }
-                    Err(_) => outcome.failed = outcome.failed.checked_add(len).unwrap_or(len),
+            let len = upto.offset_from(at);
+            if is_shared(st, first, seen) {
+                let ids = first.0..=last.0;
+                outcome = outcome.and(self.freeze_part(st, at, len, ids, generation, seen));
+            } else if seen.is_none() {
+                // SAFETY: the lane's lock is held, and the record is not kept.
+                let thawed = unsafe { WINDOW.segment(first) }.thawed();
+                for (i, n) in runs(thawed) {
+                    let part = WINDOW.segment_addr(first).add(SLICE.times(i as usize));
+                    let (len, ids) = (SLICE.times(n as usize), first.0..=first.0);
+                    outcome = outcome.and(self.freeze_part(st, part, len, ids, generation, None));
                 }
             }
             at = upto;
@@ -137,9 +134,36 @@ impl Lane {
         outcome
     }
 
+    /// The range is shared and lies in these segments.
+    fn freeze_part(
+        &self,
+        st: &mut LaneState,
+        at: Addr,
+        len: Bytes,
+        ids: RangeInclusive<u32>,
+        generation: u32,
+        seen: Option<&Mapping>,
+    ) -> Outcome {
+        // SAFETY: the range is the lane's, mapped shared by its backing.
+        match unsafe { st.backing.freeze(at, st.offset_of(at), len, seen) } {
+            Ok(kept) => Outcome {
+                private: kept == Frozen::Private,
+                // Each of them, whatever the first answers.
+                older: ids.fold(false, |older, id| {
+                    !self.note_frozen(st, SegmentId(id), kept, generation) | older
+                }),
+                failed: Bytes::ZERO,
+            },
+            Err(_) => Outcome {
+                failed: len,
+                ..Outcome::NOTHING
+            },
+        }
+    }
+
     /// Part of the segment, or all, was made private, or copied. One that has parts of both kinds
-    /// is frozen. False if it was before this generation, which it keeps: who waits for its
-    /// children waits for later ones too.
+    /// is frozen whole: what of it stayed shared is thawed with the rest. False if it was frozen
+    /// before this generation: who waits for those children waits for later ones too.
     fn note_frozen(
         &self,
         st: &mut LaneState,
@@ -147,25 +171,25 @@ impl Lane {
         kept: Frozen,
         generation: u32,
     ) -> bool {
-        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
+        // SAFETY: the lane's lock is held, and the record is dropped before the state is used.
         let seg = unsafe { WINDOW.segment(id) };
-        match (seg.state, kept) {
-            (State::Mapped, Frozen::Copied) => seg.state = State::Copied,
-            (State::Mapped | State::Copied, Frozen::Private) => {
-                self.note_idle(seg.free & seg.backed, false);
-                seg.state = State::Frozen;
-                seg.generation = generation;
-                let waits = seg.free != 0;
-                st.set_used(id, true);
-                st.relist(id);
-                if waits {
-                    st.enqueue_dirty(id, Millis(0));
-                }
-                return true;
+        if kept == Frozen::Copied {
+            if seg.frozen == 0 {
+                seg.state = State::Copied;
             }
-            _ => {}
+            return true;
         }
-        seg.state != State::Frozen || seg.generation == generation
+        self.note_idle(seg.free & seg.backed & !seg.frozen, false);
+        seg.state = State::Mapped;
+        if seg.frozen == 0 || seg.generation == INHERITED {
+            seg.generation = generation;
+        }
+        let (waits, same) = (seg.free != 0, seg.generation == generation);
+        st.set_frozen(id, SliceMask::MAX);
+        if waits {
+            st.enqueue_dirty(id, Millis(0));
+        }
+        same
     }
 
     /// Wakes who went to sleep on this word before it was frozen for this fork.
@@ -181,7 +205,7 @@ impl Lane {
         }
         // SAFETY: the lane's lock is held, and the record is not kept.
         let seg = unsafe { WINDOW.segment(id) };
-        if seg.state == State::Frozen && (seg.generation == generation || outcome.older) {
+        if seg.frozen != 0 && (seg.generation == generation || outcome.older) {
             st.backing.wake(st.offset_of(word));
         }
     }
@@ -236,86 +260,124 @@ impl Lane {
             // SAFETY: the lane's lock is held, and the record is not kept.
             let seg = unsafe { WINDOW.segment(id) };
             match seg.state {
-                State::Frozen => seg.state = State::Inherited,
-                State::Copied => {
-                    seg.state = State::Inherited;
-                    st.set_used(id, true);
-                    st.relist(id);
-                }
-                // It could not be frozen and is not mapped here: never to be used.
-                State::Mapped => {
+                State::Mapped if seg.frozen == 0 => {
+                    // It could not be frozen and is not mapped here: never to be used.
                     seg.state = State::Taken;
                     st.set_used(id, true);
                     st.relist(id);
                 }
-                _ => {}
+                State::Mapped | State::Copied => {
+                    seg.state = State::Mapped;
+                    seg.generation = INHERITED;
+                    // The parent's account is charged for it, not ours.
+                    seg.backed = 0;
+                    st.set_frozen(id, SliceMask::MAX);
+                }
+                State::Unmapped | State::Taken => {}
             }
         }
     }
 
-    /// One frozen or inherited segment with free slices: drops what was copied on write for
-    /// them, and returns the segment to the tier when it can.
-    pub(super) fn purge_frozen(&self, st: &mut LaneState, id: SegmentId, now: Millis) {
-        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
+    /// A segment with free slices that are frozen: drops what was copied on write for them, and
+    /// returns them to the tier, at most `most` runs, when no child can read them any more.
+    pub(super) fn thaw(&self, st: &mut LaneState, id: SegmentId, now: Millis, most: u32) {
+        // SAFETY: the lane's lock is held, and the record is not kept.
         let seg = unsafe { WINDOW.segment(id) };
-        let addr = WINDOW.segment_addr(id);
-        let gone = match seg.state {
-            State::Frozen => CHILDREN.all_gone_since(Generation(u64::from(seg.generation))),
-            State::Inherited => true,
-            _ => return,
-        };
-        if seg.free != u32::MAX || !gone {
-            for (at, n) in runs(seg.free) {
-                let (part, len) = (addr.add(SLICE.times(at as usize)), SLICE.times(n as usize));
+        let (waiting, mut frozen, generation) = (seg.waiting(), seg.frozen, seg.generation);
+        let gone =
+            generation == INHERITED || CHILDREN.all_gone_since(Generation(u64::from(generation)));
+        let mut left = most;
+        for (at, n) in runs(waiting) {
+            let after = frozen & !run_mask(at, n);
+            let part = WINDOW.segment_addr(id).add(SLICE.times(at as usize));
+            let (off, len) = (st.offset_of(part), SLICE.times(n as usize));
+            if gone && st.seams + seams(after) <= MAX_SEAMS + seams(frozen) {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                // SAFETY: the slices are the lane's, nobody holds them, and no other process
+                // reads them any more.
+                if let Ok(contents) = unsafe { st.backing.thaw(part, off, len) } {
+                    self.note_thawed(st, id, run_mask(at, n), contents);
+                    frozen = after;
+                }
+            } else {
                 // The copies are private pages; the file's own contents stay for the children.
                 // SAFETY: the slices are the lane's and nobody holds them.
-                unsafe {
-                    st.backing
-                        .release(part, st.offset_of(part), len, View::Frozen)
-                };
+                unsafe { st.backing.release(part, off, len, View::Frozen) };
             }
-            if seg.free == u32::MAX {
-                // Only the children are waited for; look again after the next delay.
-                st.enqueue_dirty(id, now);
-            }
-            return;
         }
-        // SAFETY: the whole segment is the lane's, nobody holds a slice of it, and no other
-        // process reads it any more.
-        if unsafe { st.backing.thaw(addr, st.offset_of(addr), SEGMENT) }.is_err() {
-            st.enqueue_dirty(id, now);
-            return;
+        // SAFETY: the lane's lock is held, and the record is not kept.
+        if unsafe { WINDOW.segment(id) }.waiting() != 0 {
+            // After the next delay, but for what was only too much for one visit.
+            st.enqueue_dirty(id, if gone && left == 0 { Millis(0) } else { now });
         }
-        if seg.state == State::Frozen {
-            self.account()
-                .uncharge(SLICE.times(seg.backed.count_ones() as usize));
-        }
-        // It came back committed; what nobody has asked for yet should not take room.
-        // SAFETY: as above.
-        let released = unsafe {
-            st.backing
-                .release(addr, st.offset_of(addr), SEGMENT, View::Shared)
-        };
-        seg.backed = 0;
-        seg.zero = if released == Released::Zeroed {
-            u32::MAX
-        } else {
-            0
-        };
-        seg.state = State::Mapped;
-        st.set_used(id, false);
-        st.relist(id);
     }
 
-    /// Whether new blocks in this segment would land in DRAM instead of the tier.
-    fn is_frozen(&self, id: SegmentId) -> bool {
-        let st = self.lock();
+    fn note_thawed(&self, st: &mut LaneState, id: SegmentId, run: SliceMask, contents: Contents) {
+        // SAFETY: the lane's lock is held, and the record is dropped before the state is used.
+        let seg = unsafe { WINDOW.segment(id) };
+        let charged = (seg.backed & run).count_ones() as usize;
+        seg.backed &= !run;
+        seg.zero &= !run;
+        if contents == Contents::Zero {
+            seg.zero |= run;
+        }
+        let frozen = seg.frozen & !run;
+        self.account().uncharge(SLICE.times(charged));
+        st.full_until = 0;
+        st.set_frozen(id, frozen);
+    }
+
+    /// Returns pages under free blocks of a frozen slab to the tier, so that the next blocks there
+    /// do not take DRAM: those of these runs that may be, which are not all while a child lives.
+    fn thaw_pages(&self, slice: SliceId, runs: impl Iterator<Item = (Addr, usize)>) {
+        let mut st = self.lock();
         // SAFETY: the lane's lock is held, and the record is not kept.
-        st.has(id)
-            && matches!(
-                unsafe { WINDOW.segment(id) }.state,
-                State::Frozen | State::Inherited
-            )
+        let seg = unsafe { WINDOW.segment(slice.segment()) };
+        let frozen = seg.frozen >> slice.within_segment() & 1 == 1;
+        // What was inherited has no space in a file of this process's.
+        if !frozen
+            || seg.generation == INHERITED
+            || !CHILDREN.all_gone_since(Generation(u64::from(seg.generation)))
+        {
+            return;
+        }
+        for (at, pages) in runs {
+            if st.seams + st.patches >= MAX_SEAMS {
+                return;
+            }
+            // SAFETY: the caller's free blocks; no other process reads them any more, and slices
+            // in use are committed.
+            if unsafe { st.backing.reshare(at, st.offset_of(at), PAGE.times(pages)) }.is_err() {
+                return;
+            }
+            st.patches += 2;
+        }
+    }
+
+    /// Whether new blocks in this slice would land in DRAM instead of the tier.
+    fn is_frozen(&self, slice: SliceId) -> bool {
+        let st = self.lock();
+        let id = slice.segment();
+        // SAFETY: the lane's lock is held, and the record is not kept.
+        st.has(id) && unsafe { WINDOW.segment(id) }.frozen >> slice.within_segment() & 1 == 1
+    }
+}
+
+/// Mappings that partly frozen segments of one lane may take beyond one each: a quarter of what
+/// Linux gives a process (`vm.max_map_count`, 65,530). Beyond that a run is thawed where it takes
+/// none more.
+const MAX_SEAMS: u32 = 16384;
+
+/// Whether parts of the segment may be shared: of one that is frozen already after a thaw, or an
+/// earlier refusal; of one that is copied for this child where they have a line of their own.
+fn is_shared(st: &LaneState, id: SegmentId, seen: Option<&Mapping>) -> bool {
+    match st.state_of(id) {
+        State::Mapped => seen.is_some() || !st.is_partly_frozen(id),
+        State::Copied => seen.is_some(),
+        State::Unmapped | State::Taken => false,
     }
 }
 
@@ -333,7 +395,7 @@ fn advise(addr: Addr, len: Bytes, advice: Advice) -> Result<(), Errno> {
 /// Gives an advice for each run of frozen segments. Returns the bytes for which it was refused.
 fn advise_frozen(st: &LaneState, advice: Advice) -> Bytes {
     let mut refused = Bytes::ZERO;
-    let frozen = |i: u32| st.state_of(SegmentId(i)) == State::Frozen;
+    let frozen = |i: u32| st.is_partly_frozen(SegmentId(i)) && !st.is_inherited(SegmentId(i));
     let (mut at, end) = (st.first, st.first + st.top);
     while at < end {
         let n = (at..end).take_while(|&i| frozen(i)).count();
@@ -449,8 +511,16 @@ pub fn freezes() -> u16 {
     FREEZES.load(Ordering::Relaxed)
 }
 
-/// Whether the segment is frozen in the tier's lane.
-pub fn is_frozen(tier: TierId, id: SegmentId) -> bool {
+/// See [`Lane::thaw_pages`]; for whole pages of free blocks in a slab of the caller's that begins
+/// with this slice.
+pub fn thaw_pages(tier: TierId, slice: SliceId, runs: impl Iterator<Item = (Addr, usize)>) {
+    if let Some(lane) = lane(tier) {
+        lane.thaw_pages(slice, runs);
+    }
+}
+
+/// Whether the slice is frozen in the tier's lane.
+pub fn is_frozen(tier: TierId, slice: SliceId) -> bool {
     // DRAM never is; it need not be asked for its lock.
-    tier != TierId::DRAM && lane(tier).is_some_and(|l| l.is_frozen(id))
+    tier != TierId::DRAM && lane(tier).is_some_and(|l| l.is_frozen(slice))
 }

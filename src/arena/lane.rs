@@ -3,9 +3,9 @@
 //! Invariants, all under the lane's lock:
 //! - a slice is *free* (no slab holds it) or held; a *backed* slice is charged to the tier's
 //!   account, any other is not: `charged = backed slices`, so the limit is exact;
-//! - a mapped segment with a free slice stands in the list of its longest free run; a frozen
-//!   or inherited one in none (new blocks there would land in DRAM);
-//! - a segment's used bit is clear iff it is unmapped, or mapped and wholly free.
+//! - a *frozen* slice is not given out (new blocks there would land in DRAM); any other free one is
+//!   *usable*, and its segment stands in the list of its longest usable run;
+//! - a segment's used bit is clear iff it is unmapped, or all of it is usable.
 //!
 //! The tier's file offset keeps step with the address, so that a whole lane is one mapping.
 
@@ -261,7 +261,7 @@ impl Lane {
         };
         // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
         let seg = unsafe { WINDOW.segment(id) };
-        let Some(at) = find_run(seg.free, seg.backed, n, step) else {
+        let Some(at) = find_run(seg.usable(), seg.backed, n, step) else {
             return Err(Refused::Addresses);
         };
         let zero = self.take(st, id, run_mask(at, n), beyond)?;
@@ -312,7 +312,7 @@ impl Lane {
     ) -> Result<bool, Refused> {
         // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
         let seg = unsafe { WINDOW.segment(id) };
-        debug_assert!(seg.state == State::Mapped && seg.free & mask == mask);
+        debug_assert!(seg.usable() & mask == mask);
         for (at, n) in runs(mask & !seg.backed) {
             let len = SLICE.times(n as usize);
             if st.now < st.full_until {
@@ -414,9 +414,7 @@ impl Lane {
     fn give_back(&self, st: &mut LaneState, id: SegmentId, mask: SliceMask, now: Millis) {
         // SAFETY: the lane's lock is held, and the record is not kept.
         let seg = unsafe { WINDOW.segment(id) };
-        if seg.state == State::Mapped {
-            self.note_idle(seg.backed & mask, true);
-        }
+        self.note_idle(seg.backed & mask & !seg.frozen, true);
         st.give_back(id, mask, now);
     }
 
@@ -446,7 +444,7 @@ impl Lane {
             // SAFETY: the lane's lock is held, and the record is not kept.
             let seg = unsafe { WINDOW.segment(id) };
             let usable = match seg.state {
-                State::Mapped => seg.free & mask == mask,
+                State::Mapped => seg.usable() & mask == mask,
                 State::Unmapped => st.map_at(id, 1).is_ok(),
                 _ => false,
             };

@@ -3,7 +3,7 @@
 
 use super::bits::find_clear_run;
 use super::lane::Refused;
-use super::segment::{NONE, SliceMask, State, longest_run};
+use super::segment::{INHERITED, NONE, SliceMask, State, longest_run, seams};
 use super::window::WINDOW;
 use crate::base::config::Thp;
 use crate::base::{Addr, Bytes, Millis, SEGMENT, SLICES_PER_SEGMENT, SegmentId, TierId};
@@ -30,6 +30,10 @@ pub(super) struct LaneState {
     pub(super) dirty_tail: u32,
     /// How many segments wait to be purged.
     pub(super) dirty: u32,
+    /// The mappings that partly frozen segments take beyond one each.
+    pub(super) seams: u32,
+    /// An upper bound of those that patches in slabs take.
+    pub(super) patches: u32,
     /// The clock at the last request, and until when a full backing is not asked again: a file
     /// system takes long to say no.
     pub(super) now: u64,
@@ -51,6 +55,8 @@ impl LaneState {
         dirty_head: NONE,
         dirty_tail: NONE,
         dirty: 0,
+        seams: 0,
+        patches: 0,
         now: 0,
         full_until: 0,
     };
@@ -63,6 +69,17 @@ impl LaneState {
         // SAFETY: the lane's lock is held (there is no `LaneState` without it), and the record is
         // not kept.
         unsafe { WINDOW.segment(id) }.state
+    }
+
+    pub(super) fn is_partly_frozen(&self, id: SegmentId) -> bool {
+        // SAFETY: as in `state_of`.
+        unsafe { WINDOW.segment(id) }.frozen != 0
+    }
+
+    /// All that is frozen in it came from the parent.
+    pub(super) fn is_inherited(&self, id: SegmentId) -> bool {
+        // SAFETY: as in `state_of`.
+        unsafe { WINDOW.segment(id) }.generation == INHERITED
     }
 
     pub(super) fn offset_of(&self, addr: Addr) -> Bytes {
@@ -178,6 +195,17 @@ impl LaneState {
         Ok(())
     }
 
+    /// Notes which slices of a segment are frozen from now on.
+    pub(super) fn set_frozen(&mut self, id: SegmentId, frozen: SliceMask) {
+        // SAFETY: the lane's lock is held, and the record is not kept.
+        let seg = unsafe { WINDOW.segment(id) };
+        self.seams = (self.seams + seams(frozen)).saturating_sub(seams(seg.frozen));
+        seg.frozen = frozen;
+        let used = seg.usable() != u32::MAX;
+        self.set_used(id, used);
+        self.relist(id);
+    }
+
     pub(super) fn hold(&mut self, id: SegmentId, mask: SliceMask) {
         // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
         let seg = unsafe { WINDOW.segment(id) };
@@ -192,7 +220,7 @@ impl LaneState {
         let seg = unsafe { WINDOW.segment(id) };
         debug_assert!(seg.free & mask == 0, "slices freed twice");
         seg.free |= mask;
-        if seg.free == u32::MAX && seg.state == State::Mapped {
+        if seg.usable() == u32::MAX {
             self.set_used(id, false);
         }
         // SAFETY: as above; the record before is not used again.
@@ -224,11 +252,7 @@ impl LaneState {
         // SAFETY: the lane's lock is held; `next` and `prev` are other segments than `id`, and
         // each record is dropped before another of the same is taken.
         let seg = unsafe { WINDOW.segment(id) };
-        let want = if seg.state == State::Mapped {
-            longest_run(seg.free) as u8
-        } else {
-            0
-        };
+        let want = longest_run(seg.usable()) as u8;
         let (have, next, prev) = (seg.listed, seg.next, seg.prev);
         if want == have {
             return;

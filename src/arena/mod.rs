@@ -11,7 +11,7 @@ mod segment;
 mod start;
 pub mod window;
 
-pub use fork::{after_fork_child, after_fork_parent, before_fork, freezes, is_frozen};
+pub use fork::{after_fork_child, after_fork_parent, before_fork, freezes, is_frozen, thaw_pages};
 pub use lane::{Lane, PURGE_DELAY_MS, Refused, Run, dirty_lanes};
 pub use start::{LANES, MAX_LANES, is_mapped, lane, open_lane, start};
 pub use window::{View, WINDOW};

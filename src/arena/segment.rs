@@ -5,6 +5,9 @@ use crate::base::SLICES_PER_SEGMENT;
 /// A set of slices of one segment, bit `i` being slice `i`.
 pub type SliceMask = u32;
 
+/// The generation of what a child has from its parent: nobody reads it in a file of the child's.
+pub const INHERITED: u32 = u32::MAX;
+
 /// "No segment", as a link.
 pub const NONE: u32 = u32::MAX;
 
@@ -14,17 +17,13 @@ pub const NONE: u32 = u32::MAX;
 pub enum State {
     /// No address space is mapped here by us. All-zero memory reads as this.
     Unmapped = 0,
-    /// Mapped from the tier's own backing.
+    /// Mapped: the frozen slices private over contents of a file, the others from the tier's own
+    /// backing.
     Mapped = 1,
-    /// Mapped private over file contents that a child of ours may still read: writes land in
-    /// DRAM, the file's space is held until the children are gone.
-    Frozen = 2,
-    /// In a child: mapped private over the parent's file, whose space is not ours to count.
-    Inherited = 3,
     /// Another mapping of the process stands there.
-    Taken = 4,
+    Taken = 2,
     /// While fork runs: shared in the parent, copied for the child, where it will be inherited.
-    Copied = 5,
+    Copied = 3,
 }
 
 /// One record of the segment table. All fields are guarded by the lane's lock. All-zero memory
@@ -37,6 +36,9 @@ pub struct Segment {
     pub backed: SliceMask,
     /// Slices known to read as zero.
     pub zero: SliceMask,
+    /// Slices mapped private since a fork, over file contents that a child may still read: writes
+    /// land in DRAM, and the file's space is held until the children are gone.
+    pub frozen: SliceMask,
     /// Neighbours in the list of segments with the same longest free run.
     pub next: u32,
     pub prev: u32,
@@ -44,7 +46,8 @@ pub struct Segment {
     pub next_dirty: u32,
     /// Since when, in milliseconds of the coarse clock.
     pub dirty_since: u64,
-    /// The fork generation that froze it.
+    /// The first fork whose children may read what is frozen here; [`INHERITED`] where there is
+    /// no such fork.
     pub generation: u32,
     pub state: State,
     /// Whether it stands in a list of free runs, and in which (1 to 32; 0 is none).
@@ -54,7 +57,7 @@ pub struct Segment {
 }
 
 const _: () = assert!(
-    size_of::<Segment>() == 40,
+    size_of::<Segment>() == 48,
     "one record a 2 MiB: 0.002 % of the heap"
 );
 
@@ -63,6 +66,7 @@ impl Segment {
         free: 0,
         backed: 0,
         zero: 0,
+        frozen: 0,
         next: 0,
         prev: 0,
         next_dirty: 0,
@@ -74,9 +78,38 @@ impl Segment {
         _pad: 0,
     };
 
-    pub fn dirty(&self) -> SliceMask {
-        self.free & self.backed
+    /// Free slices that may be given out.
+    pub fn usable(&self) -> SliceMask {
+        if self.state == State::Mapped {
+            self.free & !self.frozen
+        } else {
+            0
+        }
     }
+
+    /// Those of them that are charged to the tier.
+    pub fn dirty(&self) -> SliceMask {
+        self.usable() & self.backed
+    }
+
+    /// Slices of a partly frozen segment that are not.
+    pub fn thawed(&self) -> SliceMask {
+        if self.state == State::Mapped {
+            !self.frozen
+        } else {
+            0
+        }
+    }
+
+    /// Free slices that wait for children.
+    pub fn waiting(&self) -> SliceMask {
+        self.free & self.frozen
+    }
+}
+
+/// How many mappings more than one a segment with these frozen slices is.
+pub const fn seams(frozen: SliceMask) -> u32 {
+    ((frozen ^ frozen << 1) & !1).count_ones()
 }
 
 /// The bits of a run of `n` slices from slice `at`.
@@ -176,6 +209,12 @@ mod tests {
                 // A run longer by a step less one always has an aligned one in it.
                 None => prop_assert!(longest_run(free) < (n + step - 1).min(32)),
             }
+        }
+
+        #[test]
+        fn seams_are_where_neighbours_differ(mask: u32) {
+            let differ = (1..32).filter(|i| (mask >> i & 1) != (mask >> (i - 1) & 1)).count();
+            prop_assert_eq!(seams(mask) as usize, differ);
         }
 
         #[test]

@@ -85,6 +85,7 @@ fn describe(id: KindId, tier: TierId, run: Run) -> LargeBlock {
             seen_freezes: 0,
             first: run.first.index() as u32,
             seen: false,
+            patched: false,
             next: core::ptr::null_mut(),
             prev: core::ptr::null_mut(),
         });

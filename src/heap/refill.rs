@@ -9,7 +9,7 @@ use super::remote;
 use super::slab::{List, Slab, What};
 use super::thread_heap::{KindHeap, ThreadHeap};
 use super::{large, release, sleep};
-use crate::arena::{Run, WINDOW, freezes, is_frozen, lane, meta};
+use crate::arena::{Run, WINDOW, freezes, is_frozen, lane, meta, thaw_pages};
 use crate::base::{Addr, Bytes, SLICE, SizeClass, TierId};
 use crate::os::clock;
 use crate::sync::{AtomicPtr, Ordering};
@@ -87,9 +87,10 @@ unsafe fn rests(slab: *mut Slab) -> bool {
         if (*slab).seen_freezes == freezes {
             return false;
         }
-        let frozen = is_frozen(TierId((*slab).tier), (*slab).first_slice().segment());
+        let frozen = is_frozen(TierId((*slab).tier), (*slab).first_slice());
         if !frozen {
             (*slab).seen_freezes = freezes;
+            (*slab).patched = false;
         }
         frozen
     }
@@ -149,6 +150,9 @@ unsafe fn next_available(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
                 Bin::push(bin, slab, List::Frozen);
                 continue;
             }
+            if (*slab).patched {
+                patch(slab);
+            }
             Bin::install(bin, slab, th);
             return true;
         }
@@ -179,8 +183,21 @@ unsafe fn use_frozen(th: *mut ThreadHeap, bin: *mut Bin) -> bool {
         Bin::unlink(bin, slab);
         // Until the next freeze it is used like any other.
         (*slab).seen_freezes = freezes();
+        (*slab).patched = true;
+        patch(slab);
         Bin::install(bin, slab, th);
         true
+    }
+}
+
+/// Before a frozen slab is used: what of its free blocks can be the tier's own again is made so.
+unsafe fn patch(slab: *mut Slab) {
+    // SAFETY: the caller owns the slab, which is not current: nobody uses its free blocks.
+    unsafe {
+        if (*slab).block >= sleep::FROM.get() {
+            let (tier, first) = (TierId((*slab).tier), (*slab).first_slice());
+            thaw_pages(tier, first, sleep::free_pages(slab));
+        }
     }
 }
 
@@ -249,6 +266,7 @@ unsafe fn add_slab(
             seen_freezes: freezes(),
             first: run.first.index() as u32,
             seen: false,
+            patched: false,
             next: core::ptr::null_mut(),
             prev: core::ptr::null_mut(),
         });

@@ -63,6 +63,8 @@ pub struct Slab {
     pub first: u32,
     /// It stood in a list when `sleep` last came by.
     pub seen: bool,
+    /// It is used though its slices are frozen.
+    pub patched: bool,
     pub next: *mut Slab,
     pub prev: *mut Slab,
 }

@@ -53,8 +53,20 @@ impl Effort {
     }
 }
 
-/// The pages wholly inside the runs of free blocks: as many, and where.
-fn free_pages(free: u64, base: Addr, block: usize) -> impl Iterator<Item = (Addr, usize)> {
+/// The pages wholly inside the runs of free blocks of a slab: as many, and where.
+///
+/// # Safety
+/// The caller owns the slab, whose blocks are of `FROM` or more.
+pub unsafe fn free_pages(slab: *mut Slab) -> impl Iterator<Item = (Addr, usize)> {
+    // SAFETY: as promised; such slabs have one word.
+    // Relaxed: the owner reads its own word.
+    unsafe {
+        let free = Slab::word(slab, 0).load(Ordering::Relaxed) & (*slab).valid(0);
+        pages_of(free, Addr::new((*slab).base), (*slab).block)
+    }
+}
+
+fn pages_of(free: u64, base: Addr, block: usize) -> impl Iterator<Item = (Addr, usize)> {
     let mut rest = free;
     core::iter::from_fn(move || {
         while rest != 0 {
@@ -119,10 +131,9 @@ pub unsafe fn go_on(bin: *mut Bin, effort: &mut Effort, at_once: bool) -> bool {
 
 unsafe fn put_to_sleep(slab: *mut Slab, effort: &mut Effort) {
     // SAFETY: the caller owns the slab, which is not current; whole pages inside of free blocks
-    // are nobody's. Relaxed: the owner reads its own word.
+    // are nobody's.
     unsafe {
-        let free = Slab::word(slab, 0).load(Ordering::Relaxed) & (*slab).valid(0);
-        let runs = || free_pages(free, Addr::new((*slab).base), (*slab).block);
+        let runs = || free_pages(slab);
         let pages: usize = runs().map(|(_, n)| n).sum();
         let Some(lane) = lane(TierId((*slab).tier)) else {
             return;
@@ -196,7 +207,7 @@ mod tests {
                 *pages.last_mut().unwrap() = 1;
             }
             let whole = 20 * block / PAGE.get();
-            for (at, n) in free_pages(free, base, block) {
+            for (at, n) in pages_of(free, base, block) {
                 let first = at.offset_from(base).get() / PAGE.get();
                 for page in &mut pages[first..first + n] {
                     prop_assert_eq!(*page, 0);

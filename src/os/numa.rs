@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_memory_adds_up_to_the_machines() {
+    fn a_nodes_memory_is_part_of_the_machines() {
         let nodes = with_memory();
         if nodes.is_empty() {
             return crate::os::testing::skipped("this kernel knows no NUMA nodes");
@@ -190,9 +190,11 @@ mod tests {
         let memory = memory_of(&nodes).unwrap();
         let all = crate::os::limits::total_ram();
         assert!(memory.free <= memory.total);
-        // The kernel counts some reserved pages in one place and not in the other.
+        // The kernel counts some reserved pages in one place and not in the other, and memory that a
+        // hypervisor added later may stand in neither of the nodes.
+        let most = all.get() + all.get() / 20;
         assert!(
-            memory.total.get().abs_diff(all.get()) < all.get() / 20,
+            memory.total != Bytes::ZERO && memory.total.get() <= most,
             "{memory:?} {all:?}"
         );
         assert_eq!(memory_of(&parse_list(b"1023")), Err(Errno::NOENT));

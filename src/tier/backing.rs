@@ -225,6 +225,19 @@ impl Backing {
         }
     }
 
+    /// Makes part of a frozen range shared again without giving its space back: it may be used at
+    /// once, and what was in it is lost. An error leaves it frozen.
+    ///
+    /// # Safety
+    /// As for `thaw`; the range was committed before it was frozen, and not released since.
+    pub unsafe fn reshare(&self, addr: Addr, off: Bytes, len: Bytes) -> Result<(), Errno> {
+        match self {
+            Backing::Dram(_) | Backing::Node(_) => Ok(()),
+            // SAFETY: as the caller promises.
+            Backing::File(file) => unsafe { file.reshare(addr, off, len) },
+        }
+    }
+
     /// In the parent, after a fork, whether it succeeded or not.
     pub fn after_fork_parent(&self) {
         if let Backing::File(file) = self {

@@ -120,6 +120,20 @@ impl FileBacking {
         Ok(contents)
     }
 
+    /// # Safety
+    /// As `Backing::reshare`.
+    pub(super) unsafe fn reshare(&self, addr: Addr, off: Bytes, len: Bytes) -> Result<(), Errno> {
+        let known = self.known(&mut self.state.lock());
+        // The space that the range has is in a file before this one.
+        let held = known.filter(|_| !self.is_mixed()).ok_or(Errno::BADF)?;
+        // SAFETY: the caller owns the range and gives up its contents.
+        unsafe { self.map_shared(addr, off, len, &held) }.inspect_err(|_| {
+            // A reservation may be left, in which the program's next block would be a fault.
+            // SAFETY: as above.
+            let _ = unsafe { map::file_private(addr, len, Access::ReadWrite, held.fd(), off) };
+        })
+    }
+
     pub(super) fn after_fork_parent(&self) {
         self.copies.lock().drop_all();
     }

@@ -17,3 +17,14 @@ fn fork_protection() {
 fn fork_odd() {
     Case::new("fork_odd").plain().warns().matrix().done();
 }
+
+/// What the limit refuses is warned of.
+#[test]
+fn fork_space() {
+    Case::new("fork_space")
+        .plain()
+        .warns()
+        .under("limited", "cold=memfd,limit:160M;policy=size;threshold=4K")
+        .matrix()
+        .done();
+}
