@@ -251,7 +251,7 @@ fn open_tier(spec: &TierSpec<'_>, config: &Config<'_>, own: bool) -> Result<Tier
         warn_tier(spec, error);
         Refusal::Tier
     })?;
-    open_lane(backing, spec.limit, own)
+    open_lane(backing, spec.limit, own).inspect_err(|_| warn_tier(spec, TierError::NoAddresses))
 }
 
 /// Gives an opened backing a tier number and a lane.
