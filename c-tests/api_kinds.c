@@ -54,10 +54,10 @@ static void every_form(void)
 		{"cold=memfd;policy=ratio;ratio=1:1", 0},
 		{"cold=memfd;policy=auto;ratio=1:3", 0},
 		{"cold=memfd,limit:64M;cold=file:%s;policy=ratio;ratio=1:1:2", 0},
-		{"cold=file:%s;policy=heat;dram=1G", 1},
+		{"cold=file:%s;policy=heat", 1},
 		{"cold=memfd;policy=dram", 1},
 		{"cold=memfd;policy=cold;thp=never", 2},
-		{"cold=memfd;policy=cold;thp=madvise;abort=1;strict=0", 2},
+		{"cold=memfd;policy=cold;thp=madvise;strict=0", 2},
 	};
 	for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
 		enum { COUNT = 500 };
@@ -160,11 +160,13 @@ static void bad_specifications(void)
 {
 	static const char *const words[] = {
 		"polcy=cold", "policy=warm", "cold=", "cold=disk:/tmp", "cold=memfd,limit:", "cold=memfd,limit:5X",
-		"cold=memfd,limit:12MB", "cold=memfd,limt:5M", "dram=lots", "dram=-1", "threshold=1.5K", "strict=2",
+		"cold=memfd,limit:12MB", "cold=memfd,limt:5M", "threshold=lots", "threshold=-1", "threshold=1.5K", "strict=2",
 		"strict=yes", "cold=memfd;policy=ratio;ratio=1:", "cold=memfd;policy=ratio;ratio=a:b",
 		"policy", "=cold", "policy=cold=cold", "cold=memfd;policy=cold;junk", "cold=memfd policy=cold",
-		"dram=99999999999999999999999G", "thp=sometimes", "abort=maybe", "policy=cold;policy=dram",
-		"cold=devdax:/dev/dax0.0", "mmap=1", "cold=node:", "cold=node:x",
+		"threshold=99999999999999999999999G", "thp=sometimes", "strict=maybe", "policy=cold;policy=dram",
+		"cold=devdax:/dev/dax0.0", "mmap=1", "cold=node:", "cold=node:x", "cold=memfd,limit:65535",
+		/* Right words of the heap as a whole, which no kind obeys. */
+		"cold=memfd;policy=cold;dram=1G", "policy=dram;stats=1", "cold=memfd;abort=0",
 	};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
 		tierheap_kind_t *kind = (tierheap_kind_t *)-1;

@@ -123,6 +123,30 @@ static void falls_back(const char *backing)
 	CHECK_EQ(tierheap_kind_destroy(kind), 0);
 }
 
+/* What the limit refuses takes nothing from the tier, not even for a moment, and is in no figure: a block of
+ * 10 segments where 6 are left, a growth, and slabs of the last slices. */
+static void refused_costs_nothing(const char *backing)
+{
+	struct tierheap_stats s = {.size = sizeof s};
+	tierheap_kind_t *kind = create(backing, ",limit:32M;policy=cold;strict=1");
+	char *p = tierheap_malloc(kind, 20 * MIB);
+	CHECK(p);
+	memset(p, 1, 20 * MIB);
+	size_t before = unlinked_file_bytes();
+	CHECK_NULL(tierheap_malloc(kind, 20 * MIB), ENOMEM);
+	CHECK_NULL(tierheap_realloc(kind, p, 33 * MIB), ENOMEM);
+	CHECK_NULL(tierheap_realloc(kind, p, 32 * MIB + 1), ENOMEM);
+	CHECK_EQ(unlinked_file_bytes(), before);
+	CHECK_EQ(tierheap_stats(&s), 0);
+	CHECK_EQ(s.tiers, 2);
+	CHECK_EQ(s.tier[1].held, 20 * MIB);
+	CHECK_EQ(s.tier[1].peak, 20 * MIB);
+	CHECK(tierheap_malloc(kind, 12 * MIB));
+	CHECK_EQ(tierheap_stats(&s), 0);
+	CHECK_EQ(s.tier[1].peak, 32 * MIB);
+	CHECK_EQ(tierheap_kind_destroy(kind), 0);
+}
+
 /* A kind at its limit does not disturb another. */
 static void independent(void)
 {
@@ -147,6 +171,7 @@ int main(int argc, char **argv)
 		to_the_byte(backings[i]);
 		memkinds_points(backings[i]);
 		falls_back(backings[i]);
+		refused_costs_nothing(backings[i]);
 	}
 	independent();
 	return 0;

@@ -224,8 +224,9 @@ size_t tierheap_usable_size(const void *ptr);
 
 /**
  * Makes a kind from a configuration string, for instance
- * "cold=file:/mnt/fast,limit:1G;policy=cold". Its cold tiers are its own. TIERHEAP_EINVAL for a
- * NULL argument, TIERHEAP_ECONFIG for a wrong word, TIERHEAP_ETIER where a tier cannot be had,
+ * "cold=file:/mnt/fast,limit:1G;policy=cold". Its cold tiers are its own. The keys `dram`, `stats`
+ * and `abort` belong to the heap as a whole and are wrong words here. TIERHEAP_EINVAL for a NULL
+ * argument, TIERHEAP_ECONFIG for a wrong word, TIERHEAP_ETIER where a tier cannot be had,
  * TIERHEAP_ETOOMANY, TIERHEAP_ENOMEM; `*kind` is then left alone.
  *
  * `spec` must be NULL or a string; `kind` must be NULL or point to where the kind can be stored.

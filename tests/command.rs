@@ -1,5 +1,5 @@
 //! The command, as a shell and a user meet it: what it refuses, how it hands over to the program,
-//! and what it says of this machine.
+//! what it says of this machine; and what the library says to who preloads it.
 //!
 //! `run` is given the C library as the library to preload: it exports a malloc, and preloading
 //! what is loaded anyway changes nothing. So these tests judge the command, whatever state the
@@ -10,6 +10,8 @@ mod common;
 mod doctor;
 #[path = "command/handover.rs"]
 mod handover;
+#[path = "command/preload.rs"]
+mod preload;
 #[path = "command/refusals.rs"]
 mod refusals;
 
@@ -61,6 +63,23 @@ fn value(ran: &Ran, name: &str) -> Option<String> {
     let out = ran.out();
     out.lines()
         .find_map(|line| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_string()))
+}
+
+/// `ulimit -f` of the command.
+fn limit_file_size(command: &mut Command, bytes: u64) {
+    // SAFETY: setrlimit is async-signal-safe, and the limit lives in this closure.
+    unsafe {
+        command.pre_exec(move || {
+            let limit = libc::rlimit {
+                rlim_cur: bytes,
+                rlim_max: bytes,
+            };
+            match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        })
+    };
 }
 
 /// A folder that every user can enter; the owner alone may write in it.

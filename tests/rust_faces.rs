@@ -341,6 +341,25 @@ fn statistics_count_blocks() {
 }
 
 #[test]
+fn a_budget_that_is_passed_is_counted() {
+    alone(
+        "a_budget_that_is_passed_is_counted",
+        Some("dram=8M"),
+        || {
+            assert_eq!(stats().beyond_budget, 0);
+            let large = vec![1u8; 9 * MIB];
+            assert_eq!(tier_of(large.as_ptr()), Some(Tier::DRAM));
+            assert_eq!((stats().beyond_budget, stats().fallbacks), (1, 0));
+            assert_eq!(stats().warnings, 1);
+            drop(large);
+            tierheap::trim();
+            drop(vec![1u8; MIB]);
+            assert_eq!(stats().beyond_budget, 1);
+        },
+    );
+}
+
+#[test]
 #[cfg_attr(
     not(feature = "allocator-api2"),
     ignore = "needs --features allocator-api2"

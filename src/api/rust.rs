@@ -169,7 +169,8 @@ impl Kind {
         kinds::cold().map(Kind)
     }
 
-    /// A kind of its own, with its own tiers, from a configuration string.
+    /// A kind of its own, with its own tiers, from a configuration string. The keys `dram`, `stats`
+    /// and `abort` belong to the heap as a whole and are wrong words here.
     pub fn new(spec: &str) -> Result<Kind, Error> {
         Ok(kinds::create(spec.as_bytes()).map(Kind)?)
     }
@@ -237,6 +238,8 @@ pub struct Stats {
     pub foreign_frees: u64,
     pub fallbacks: u64,
     pub warnings: u64,
+    /// Slabs and large blocks that DRAM took beyond its budget.
+    pub beyond_budget: u64,
     /// Bytes of DRAM for the heap's own tables.
     pub metadata: usize,
 }
@@ -266,6 +269,7 @@ pub fn stats() -> Stats {
         foreign_frees: t.foreign_frees,
         fallbacks: t.fallbacks,
         warnings: t.warnings,
+        beyond_budget: t.beyond_budget,
         metadata: t.metadata.get(),
     }
 }

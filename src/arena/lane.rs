@@ -10,7 +10,7 @@
 //! The tier's file offset keeps step with the address, so that a whole lane is one mapping.
 
 use super::lane_state::LaneState;
-use super::segment::{NONE, SliceMask, State, find_run, run_mask, runs};
+use super::segment::{NONE, SliceMask, State, find_run, run_mask};
 use super::start::{MAX_LANES, lane};
 use super::window::WINDOW;
 use crate::base::config::Thp;
@@ -24,9 +24,6 @@ use crate::tier::{Account, Backing, Released, View};
 /// jemalloc's ten seconds. Zero would make a program that frees and allocates in turns pay the
 /// page faults each time (2 to 4 µs a page here).
 pub const PURGE_DELAY_MS: u64 = 1000;
-
-/// How long a backing that had no space is not asked again, unless something was given back.
-const FULL_MS: u64 = 100;
 
 /// Slices given to a slab or a large block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,7 +261,7 @@ impl Lane {
         let Some(at) = find_run(seg.usable(), seg.backed, n, step) else {
             return Err(Refused::Addresses);
         };
-        let zero = self.take(st, id, run_mask(at, n), beyond)?;
+        let zero = self.take(st, core::iter::once((id, run_mask(at, n))), beyond)?;
         Ok(Run {
             first: SliceId(id.first_slice().index() + at as usize),
             slices: n as usize,
@@ -281,67 +278,16 @@ impl Lane {
     ) -> Result<Run, Refused> {
         let segments = n.div_ceil(SLICES_PER_SEGMENT);
         let first = st.map_new(segments, align)?;
-        let mut zero = true;
-        for i in 0..segments {
+        let parts = (0..segments).map(|i| {
             let here = (n - i * SLICES_PER_SEGMENT).min(SLICES_PER_SEGMENT) as u32;
-            match self.take(st, SegmentId(first.0 + i as u32), run_mask(0, here), beyond) {
-                Ok(z) => zero &= z,
-                Err(e) => {
-                    // They stay charged as free and dirty until the next purge.
-                    for j in 0..i {
-                        self.give_back(st, SegmentId(first.0 + j as u32), u32::MAX, Millis(0));
-                    }
-                    return Err(e);
-                }
-            }
-        }
+            (SegmentId(first.0 + i as u32), run_mask(0, here))
+        });
+        let zero = self.take(st, parts, beyond)?;
         Ok(Run {
             first: first.first_slice(),
             slices: n,
             zero,
         })
-    }
-
-    /// Makes `mask` of a mapped segment held: charges and commits what is not backed yet.
-    fn take(
-        &self,
-        st: &mut LaneState,
-        id: SegmentId,
-        mask: SliceMask,
-        beyond: bool,
-    ) -> Result<bool, Refused> {
-        // SAFETY: the lane's lock is held, and no other record of it is borrowed here.
-        let seg = unsafe { WINDOW.segment(id) };
-        debug_assert!(seg.usable() & mask == mask);
-        for (at, n) in runs(mask & !seg.backed) {
-            let len = SLICE.times(n as usize);
-            if st.now < st.full_until {
-                st.enqueue_dirty(id, Millis(0));
-                return Err(Refused::System(Errno::NOSPC));
-            }
-            if beyond {
-                self.account.charge_beyond(len);
-            } else if !self.account.charge(len) {
-                // What this call has committed so far is purged with the rest.
-                st.enqueue_dirty(id, Millis(0));
-                return Err(Refused::Limit);
-            }
-            let addr = WINDOW.segment_addr(id).add(SLICE.times(at as usize));
-            // SAFETY: the slices are the lane's, mapped by its backing, and nobody holds them.
-            if let Err(e) = unsafe { st.backing.commit(addr, st.offset_of(addr), len) } {
-                self.account.uncharge(len);
-                st.full_until = st.now + FULL_MS;
-                st.enqueue_dirty(id, Millis(0));
-                return Err(Refused::System(e));
-            }
-            seg.backed |= run_mask(at, n);
-            // Until the whole run is had it is as good as freed.
-            self.note_idle(run_mask(at, n), true);
-        }
-        self.note_idle(mask, false);
-        let zero = seg.zero & mask == mask;
-        st.hold(id, mask);
-        Ok(zero)
     }
 
     /// Whether the tier's memory is anonymous: parts of held slices may then be given back to the
@@ -353,14 +299,18 @@ impl Lane {
 
     /// Charges memory of held slices that was uncharged. False where it cannot be had.
     pub fn restore(&self, len: Bytes) -> bool {
+        // The lock first: what is charged and may yet be refused is in no other thread's peak.
+        let st = self.state.lock();
         if !self.account.charge(len) {
             return false;
         }
-        let had = match &self.state.lock().backing {
+        let had = match &st.backing {
             Backing::Node(node) => node.commit(len).is_ok(),
             _ => true,
         };
-        if !had {
+        if had {
+            self.account.note_peak();
+        } else {
             self.account.uncharge(len);
         }
         had
@@ -387,6 +337,7 @@ impl Lane {
             seg.zero |= mask;
         } else {
             self.account.charge_beyond(uncharged);
+            self.account.note_peak();
         }
         self.free_locked(&mut st, first, n, now);
     }
@@ -411,7 +362,13 @@ impl Lane {
         self.note_dirty(st);
     }
 
-    fn give_back(&self, st: &mut LaneState, id: SegmentId, mask: SliceMask, now: Millis) {
+    pub(super) fn give_back(
+        &self,
+        st: &mut LaneState,
+        id: SegmentId,
+        mask: SliceMask,
+        now: Millis,
+    ) {
         // SAFETY: the lane's lock is held, and the record is not kept.
         let seg = unsafe { WINDOW.segment(id) };
         self.note_idle(seg.backed & mask & !seg.frozen, true);
@@ -452,14 +409,8 @@ impl Lane {
                 return false;
             }
         }
-        for (id, mask) in parts() {
-            if self.take(&mut st, id, mask, false).is_err() {
-                // Give back what this call took: all parts before this one.
-                for (done, m) in parts().take_while(|(d, _)| *d != id) {
-                    self.give_back(&mut st, done, m, Millis(0));
-                }
-                return false;
-            }
+        if self.take(&mut st, parts(), false).is_err() {
+            return false;
         }
         WINDOW.set_tier(SliceId(from), to - from, Some(st.tier));
         true

@@ -9,6 +9,7 @@ pub mod meta;
 mod purge;
 mod segment;
 mod start;
+mod take;
 pub mod window;
 
 pub use fork::{after_fork_child, after_fork_parent, before_fork, freezes, is_frozen, thaw_pages};

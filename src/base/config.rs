@@ -137,6 +137,10 @@ pub const KEYS: [&str; 9] = [
     "abort",
 ];
 
+/// The keys that mean something for a kind: the others are about the heap as a whole, and a budget
+/// or a report that is asked for and not had is a mistake that nobody would notice.
+pub const KIND_KEYS: [&str; 6] = ["cold", "policy", "threshold", "ratio", "strict", "thp"];
+
 /// A slice: the least block that has one to itself and so shares no other block's fate.
 pub const DEFAULT_THRESHOLD: Bytes = Bytes::kib(64);
 const _: () = assert!(DEFAULT_THRESHOLD.get() == super::SLICE.get());
@@ -195,6 +199,23 @@ impl<'a> Config<'a> {
     /// The string `TIERHEAP`.
     pub fn parse(text: &'a [u8]) -> Result<Config<'a>, ConfigError<'a>> {
         Config::parse_over(text, 0)
+    }
+
+    /// A kind's specification: the same words, without the keys of the heap as a whole.
+    pub fn parse_kind(text: &'a [u8]) -> Result<Config<'a>, ConfigError<'a>> {
+        let ours = |key: &[u8]| KIND_KEYS.iter().any(|k| k.as_bytes() == key);
+        match pairs(text).find(|pair| !pair.is_ok_and(|(key, _)| ours(key))) {
+            None => Config::parse(text),
+            Some(Ok((key, _))) => Err(ConfigError {
+                key: b"",
+                word: key,
+                what: What::NoKeyOfAKind,
+            }),
+            Some(Err(error)) => Err(ConfigError {
+                what: What::NoPairOfAKind,
+                ..error
+            }),
+        }
     }
 
     /// A kind's specification in a heap that has `inherited` cold tiers: one that names no tier

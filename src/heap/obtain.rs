@@ -3,7 +3,7 @@
 use super::kind::{KindId, kind};
 use super::thread_heap::ThreadHeap;
 use super::tidy;
-use crate::arena::{Refused, Run, lane};
+use crate::arena::{Lane, Refused, Run, lane};
 use crate::base::{Bytes, Millis, SLICE, TierId};
 use crate::os::clock;
 use crate::os::report::{Warning, warn_once};
@@ -63,6 +63,9 @@ pub unsafe fn obtain(
             };
             match ask(tier, wish, falls_back && tier == TierId::DRAM, now) {
                 Ok(run) => {
+                    if falls_back && tier == TierId::DRAM {
+                        went_beyond();
+                    }
                     if tier != wanted {
                         fell_back(wanted, !falls_back, refused);
                     }
@@ -108,6 +111,23 @@ fn fell_back(wanted: TierId, named: bool, why: Option<Refused>) {
         if !named && wanted != TierId::DRAM {
             warn_slow(wanted, why);
         }
+    }
+}
+
+/// Counts what DRAM gave as the last resort, if that was beyond its budget: a bound was asked for,
+/// and does not hold.
+fn went_beyond() {
+    if let Some(account) = lane(TierId::DRAM).map(Lane::account)
+        && let Some(budget) = account.limit()
+        && account.held() > budget
+    {
+        warn_once(
+            Warning::BeyondBudget,
+            format_args!(
+                "DRAM goes beyond its budget of {} bytes, for no other tier has room (strict=1 refuses instead)",
+                budget.get()
+            ),
+        );
     }
 }
 

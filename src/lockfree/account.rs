@@ -45,10 +45,7 @@ impl AtomicAccount {
             .held
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, within);
         match charged {
-            Ok(held) => {
-                self.raise_peak(held.wrapping_add(bytes.get()));
-                true
-            }
+            Ok(_) => true,
             Err(_) => {
                 // Relaxed: a statistic.
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -61,8 +58,7 @@ impl AtomicAccount {
     /// refused.
     pub fn charge_beyond(&self, bytes: Bytes) {
         // Acquire: as in `charge`.
-        let held = self.held.fetch_add(bytes.get(), Ordering::Acquire);
-        self.raise_peak(held.wrapping_add(bytes.get()));
+        self.held.fetch_add(bytes.get(), Ordering::Acquire);
     }
 
     /// Gives back `bytes` that were charged, after their memory is released.
@@ -72,11 +68,16 @@ impl AtomicAccount {
         debug_assert!(held >= bytes.get(), "more given back than charged");
     }
 
-    fn raise_peak(&self, then: usize) {
-        // Relaxed: a statistic. The read first spares the write, and with it the cache line,
+    /// Called when what was charged has been had. A charge alone does not count: the system may
+    /// yet refuse the memory, and a peak above what the tier ever held would name a need that was
+    /// never met. Who charges and then may have to take it back keeps others from calling this
+    /// meanwhile.
+    pub fn note_peak(&self) {
+        // Relaxed (all): statistics. The read first spares the write, and with it the cache line,
         // to all but the charges that set a record.
-        if then > self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(then, Ordering::Relaxed);
+        let held = self.held.load(Ordering::Relaxed);
+        if held > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(held, Ordering::Relaxed);
         }
     }
 
@@ -110,7 +111,7 @@ impl AtomicAccount {
         Bytes::new(self.held.load(Ordering::Relaxed))
     }
 
-    /// The most bytes ever held.
+    /// The most bytes ever had, as far as noted.
     pub fn peak(&self) -> Bytes {
         // Relaxed: a statistic.
         Bytes::new(self.peak.load(Ordering::Relaxed))
@@ -152,7 +153,7 @@ mod loom_tests {
                 "4 fit beside 6, whatever else is tried"
             );
             assert_eq!(account.held(), LIMIT);
-            assert_eq!(account.peak(), LIMIT);
+            assert_eq!(account.peak(), Bytes::ZERO, "nobody said that it was had");
             assert_eq!(account.refused(), 1);
         });
     }
@@ -202,6 +203,7 @@ mod tests {
     fn the_limit_holds_to_the_byte_and_does_not_wrap() {
         let account = AtomicAccount::new(Some(Bytes::new(100)));
         assert!(account.charge(Bytes::new(100)));
+        account.note_peak();
         assert!(!account.charge(Bytes::new(1)));
         assert!(account.charge(Bytes::ZERO));
         account.uncharge(Bytes::new(1));
@@ -218,6 +220,7 @@ mod tests {
     fn beyond_the_limit_only_by_name() {
         let account = AtomicAccount::new(Some(Bytes::new(100)));
         account.charge_beyond(Bytes::new(150));
+        account.note_peak();
         assert_eq!(
             (account.held(), account.peak()),
             (Bytes::new(150), Bytes::new(150))
@@ -225,5 +228,19 @@ mod tests {
         assert!(!account.charge(Bytes::new(1)));
         account.uncharge(Bytes::new(60));
         assert!(account.charge(Bytes::new(10)));
+    }
+
+    #[test]
+    fn the_peak_is_of_bytes_that_were_had() {
+        let account = AtomicAccount::new(Some(Bytes::new(100)));
+        assert!(account.charge(Bytes::new(30)));
+        account.note_peak();
+        // Charged, refused by the system, and given back.
+        assert!(account.charge(Bytes::new(60)));
+        account.uncharge(Bytes::new(60));
+        account.note_peak();
+        assert!(!account.charge(Bytes::new(71)));
+        account.note_peak();
+        assert_eq!(account.peak(), Bytes::new(30));
     }
 }

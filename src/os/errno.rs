@@ -56,6 +56,7 @@ impl Errno {
             Errno::PERM => "not permitted",
             Errno::ROFS => "the file system is read-only",
             Errno::BUSY => "busy",
+            Errno::ISDIR => "it is a directory",
             Errno::NODEV => "no such device, or it cannot be mapped",
             Errno::MFILE => "too many open files in this process",
             Errno::NFILE => "too many open files in the system",

@@ -69,10 +69,11 @@ impl<const N: usize> Write for Line<N> {
     }
 }
 
-/// Writes all of it, or as much as the descriptor takes. A reader that is gone costs the message
-/// and not the process: SIGPIPE is held off for the thread, and taken back if it came from here.
+/// Writes all of it, or as much as the descriptor takes. A reader that is gone, or a file at its
+/// size limit, costs the message and not the process: SIGPIPE and SIGXFSZ are held off for the
+/// thread, and taken back if they came from here.
 pub fn write_all(fd: Fd, mut bytes: &[u8]) -> Result<(), Errno> {
-    let sigpipe = HeldOff::sigpipe();
+    let signals = HeldOff::deadly();
     let mut waits = 0;
     let outcome = loop {
         if bytes.is_empty() {
@@ -98,23 +99,29 @@ pub fn write_all(fd: Fd, mut bytes: &[u8]) -> Result<(), Errno> {
             Err(error) => break Err(error),
         }
     };
-    sigpipe.release(outcome == Err(Errno::new(libc::EPIPE)));
+    signals.release(match outcome {
+        Err(Errno::FBIG) => bit(libc::SIGXFSZ),
+        Err(error) if error == libc::EPIPE => bit(libc::SIGPIPE),
+        _ => 0,
+    });
     outcome
 }
 
-/// SIGPIPE blocked for this thread.
+/// The signals that a write can raise, blocked for this thread.
 struct HeldOff {
     before: u64,
-    was_pending: bool,
+    pending: u64,
 }
 
-const SIGPIPE_BIT: u64 = 1 << (libc::SIGPIPE - 1);
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
 
 impl HeldOff {
-    fn sigpipe() -> HeldOff {
+    fn deadly() -> HeldOff {
         let mut pending = 0u64;
         let mut before = 0u64;
-        let bit = SIGPIPE_BIT;
+        let both = bit(libc::SIGPIPE) | bit(libc::SIGXFSZ);
         // SAFETY: the kernel reads and writes 8-byte signal sets, as the last argument says.
         unsafe {
             let _ = call(
@@ -123,7 +130,7 @@ impl HeldOff {
             );
             let args = [
                 libc::SIG_BLOCK as usize,
-                (&raw const bit) as usize,
+                (&raw const both) as usize,
                 (&raw mut before) as usize,
                 8,
                 0,
@@ -131,21 +138,18 @@ impl HeldOff {
             ];
             let _ = call(libc::SYS_rt_sigprocmask, args);
         }
-        HeldOff {
-            before,
-            was_pending: pending & SIGPIPE_BIT != 0,
-        }
+        HeldOff { before, pending }
     }
 
-    fn release(self, raised: bool) {
-        let bit = SIGPIPE_BIT;
+    /// `raised`: the signal's bit, or 0.
+    fn release(self, raised: u64) {
         let at_once = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        if raised && !self.was_pending {
+        if raised & !self.pending != 0 {
             let args = [
-                (&raw const bit) as usize,
+                (&raw const raised) as usize,
                 0,
                 (&raw const at_once) as usize,
                 8,
@@ -190,6 +194,8 @@ pub enum Warning {
     TierMissing,
     /// A tier is full (its disk, its node, its limit), and DRAM takes its place.
     TierFull,
+    /// DRAM went beyond its budget, for want of room elsewhere.
+    BeyondBudget,
     /// A program closed our descriptors.
     DescriptorLost,
     /// Space could not be given back to the file system.
@@ -303,6 +309,18 @@ mod tests {
             super::super::errno::get() == 55
                 && gone == Err(Errno::new(libc::EPIPE))
                 && testing::raise_is_deadly(libc::SIGPIPE)
+        });
+        assert_eq!(ended, Ended::Exit(0));
+    }
+
+    #[test]
+    fn a_file_at_its_size_limit_costs_the_message_alone() {
+        let ended = in_child(|| {
+            testing::default_action(libc::SIGXFSZ);
+            testing::limit_file_size(0);
+            let file = super::super::file::memfd(super::super::file::Seals::Forbidden).unwrap();
+            write_all(file.fd(), b"too much") == Err(Errno::FBIG)
+                && testing::raise_is_deadly(libc::SIGXFSZ)
         });
         assert_eq!(ended, Ended::Exit(0));
     }

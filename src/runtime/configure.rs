@@ -251,7 +251,7 @@ fn open_tier(spec: &TierSpec<'_>, config: &Config<'_>, own: bool) -> Result<Tier
         warn_tier(spec, error);
         Refusal::Tier
     })?;
-    open_lane(backing, spec.limit, own)
+    open_lane(backing, spec.limit, own).inspect_err(|_| warn_tier(spec, TierError::NoAddresses))
 }
 
 /// Gives an opened backing a tier number and a lane.
@@ -300,9 +300,21 @@ fn warn_tier(spec: &TierSpec<'_>, error: TierError) {
         config::Backing::KmemNodes => f.write_str("nodes of persistent memory"),
         config::Backing::Memfd => f.write_str("memfd"),
     });
+    // A name may contain any of it, so it is no error before the directory is looked for.
+    let looks_like_a_limit = match spec.backing {
+        config::Backing::FsDax(dir) | config::Backing::File { dir, .. } => {
+            error == TierError::NoDirectory && dir.windows(7).any(|part| part == b",limit=")
+        }
+        _ => false,
+    };
+    let hint = if looks_like_a_limit {
+        " (a limit is written ,limit:SIZE)"
+    } else {
+        ""
+    };
     warn_once(
         Warning::TierMissing,
-        format_args!("cold tier {name} cannot be had: {error}; going on without it"),
+        format_args!("cold tier {name} cannot be had: {error}{hint}; going on without it"),
     );
 }
 

@@ -6,9 +6,10 @@ use super::report;
 use crate::arena::meta;
 use crate::base::Bytes;
 use crate::base::config::Stats;
+use crate::os::Errno;
 use crate::os::exit::{handler, process_id};
 use crate::os::file::Fd;
-use crate::os::report::write_all;
+use crate::os::report::{line, write_all};
 use crate::sync::{AtomicU32, Ordering};
 
 /// The process that was asked; forked children stay silent.
@@ -29,10 +30,17 @@ extern "C" fn at_exit() {
     }
     match kept().stats {
         Stats::Off => {}
-        Stats::Stderr => in_one_write(Fd::STDERR, false),
+        // Where stderr cannot be written, there is nowhere to say so.
+        Stats::Stderr => in_one_write(Fd::STDERR, false).unwrap_or(()),
         Stats::Path(path) => {
-            if let Some(file) = super::report::open_file(path) {
-                in_one_write(file.fd(), path.ends_with(b".json"));
+            let written = super::report::open_file(path)
+                .and_then(|file| in_one_write(file.fd(), path.ends_with(b".json")));
+            if let Err(error) = written {
+                // The path last: what a line has no room for is cut off.
+                line(format_args!(
+                    "stats: the report cannot be written ({error}) to {}",
+                    path.escape_ascii()
+                ));
             }
         }
     }
@@ -42,10 +50,8 @@ extern "C" fn at_exit() {
 const WHOLE: Bytes = meta::LARGEST;
 
 /// Several processes append to one file, so each report is one write.
-fn in_one_write(fd: Fd, json: bool) {
-    let Some(memory) = meta::alloc(WHOLE) else {
-        return;
-    };
+fn in_one_write(fd: Fd, json: bool) -> Result<(), Errno> {
+    let memory = meta::alloc(WHOLE).ok_or(Errno::NOMEM)?;
     let mut len = 0;
     let gather = |piece: &[u8]| {
         let room = piece.len().min(WHOLE.get() - len);
@@ -60,7 +66,8 @@ fn in_one_write(fd: Fd, json: bool) {
     }
     // SAFETY: the first `len` bytes were written above; the buffer is given back after its last use.
     unsafe {
-        let _ = write_all(fd, core::slice::from_raw_parts(memory.as_ptr(), len));
+        let written = write_all(fd, core::slice::from_raw_parts(memory.as_ptr(), len));
         meta::free(memory, WHOLE);
+        written
     }
 }

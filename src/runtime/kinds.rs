@@ -18,11 +18,10 @@ use crate::tier::{Backing, Spec};
 /// Held while a kind or its tiers are made or destroyed.
 static MAKING: Lock<()> = Lock::new(());
 
-/// Makes a kind from a configuration string. `stats` and `dram` in it have no meaning for a kind
-/// and are accepted.
+/// Makes a kind from a configuration string that has none of the keys of the heap as a whole.
 pub fn create(spec: &[u8]) -> Result<KindId, Refusal> {
     prepare()?;
-    let config = Config::parse(spec).map_err(|error| {
+    let config = Config::parse_kind(spec).map_err(|error| {
         report::line(format_args!("{error}"));
         Refusal::Word
     })?;

@@ -5,6 +5,7 @@ use super::configure::kept;
 use super::stats::{self, TierStats};
 use crate::arena::{lane, meta};
 use crate::base::{Bytes, TierId};
+use crate::os::Errno;
 use crate::os::exit::process_id;
 use crate::os::file::{self, Held};
 use crate::os::report::Line;
@@ -15,16 +16,16 @@ use core::fmt::{self, Write};
 const LINE: usize = 17 << 10;
 
 /// Opens the file that the report is appended to.
-pub fn open_file(path: &[u8]) -> Option<Held> {
+pub fn open_file(path: &[u8]) -> Result<Held, Errno> {
     let len = Bytes::new(path.len() + 1);
-    let memory = meta::alloc(len)?;
+    let memory = meta::alloc(len).ok_or(Errno::NOMEM)?;
     // SAFETY: fresh zeroed metadata of that size, given back below.
     let opened = unsafe {
         core::ptr::copy_nonoverlapping(path.as_ptr(), memory.as_ptr(), path.len());
         let name = core::slice::from_raw_parts(memory.as_ptr(), path.len() + 1);
         CStr::from_bytes_with_nul(name)
-            .ok()
-            .and_then(|name| file::append_to(name).ok())
+            .map_err(|_| Errno::INVAL)
+            .and_then(file::append_to)
     };
     // SAFETY: from `alloc` above, and the name is not used any more.
     unsafe { meta::free(memory, len) };
@@ -64,17 +65,29 @@ fn emit(write: &mut impl FnMut(&[u8]), args: fmt::Arguments<'_>) {
     write(line.bytes());
 }
 
-/// One line a tier, then the totals; `write` is called with a piece of it several times.
+/// What goes to a writer without passing through a buffer: a path may be longer than any.
+struct Unbuffered<W>(W);
+
+impl<W: FnMut(&[u8])> Write for Unbuffered<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        (self.0)(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// One line a tier, then the totals; `write` is called with a piece of it several times. All
+/// columns of figures have one width, and the name, of any length, is the last.
 pub fn text(mut write: impl FnMut(&[u8])) {
+    // One digit more: figures grow while they are printed.
+    let digits = stats::widest().checked_ilog10().unwrap_or(0) as usize + 2;
+    let wide = digits.max("fallbacks".len());
     emit(
         &mut write,
         format_args!(
-            "tierheap {} pid {} policy {}\n{:>4} {:<24} {:>15} {:>15} {:>15} {:>15} {:>15} {:>10}\n",
+            "tierheap {} pid {} policy {}\ntier {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$}  name\n",
             env!("CARGO_PKG_VERSION"),
             process_id(),
             kept().policy.as_str(),
-            "tier",
-            "name",
             "asked",
             "held",
             "resident",
@@ -88,9 +101,8 @@ pub fn text(mut write: impl FnMut(&[u8])) {
         emit(
             &mut write,
             format_args!(
-                "{:>4} {:<24} {:>15} {:>15} {:>15} {:>15} {:>15} {:>10}\n",
+                "{:>4} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$}  ",
                 id.0 + 1,
-                TierName(id),
                 Maybe(t.asked),
                 t.held.get(),
                 t.resident.get(),
@@ -99,13 +111,15 @@ pub fn text(mut write: impl FnMut(&[u8])) {
                 t.fallbacks,
             ),
         );
+        let _ = writeln!(Unbuffered(&mut write), "{}", TierName(id));
     }
     let t = stats::totals();
     emit(
         &mut write,
         format_args!(
-            "fallbacks {} foreign frees {} warnings {} heap errors {} metadata {}\n",
+            "fallbacks {} beyond budget {} foreign frees {} warnings {} heap errors {} metadata {}\n",
             t.fallbacks,
+            t.beyond_budget,
             t.foreign_frees,
             t.warnings,
             t.faults,
@@ -135,9 +149,10 @@ pub fn json(mut write: impl FnMut(&[u8])) {
     emit(
         &mut write,
         format_args!(
-            "],\"foreign_frees\":{},\"fallbacks\":{},\"warnings\":{},\"heap_errors\":{},\"metadata\":{}}}\n",
+            "],\"foreign_frees\":{},\"fallbacks\":{},\"beyond_budget\":{},\"warnings\":{},\"heap_errors\":{},\"metadata\":{}}}\n",
             t.foreign_frees,
             t.fallbacks,
+            t.beyond_budget,
             t.warnings,
             t.faults,
             t.metadata.get(),

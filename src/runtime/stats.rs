@@ -5,6 +5,7 @@ use super::gate;
 use crate::arena::{LANES, Lane, WINDOW, meta};
 use crate::base::{Addr, Bytes, SEGMENT, SegmentId, TierId};
 use crate::heap::{fault, slot, walk};
+use crate::os::report::Warning;
 use crate::os::{map, report};
 use crate::tier::Backing;
 
@@ -32,6 +33,8 @@ pub struct Totals {
     pub foreign_frees: u64,
     pub fallbacks: u64,
     pub warnings: u64,
+    /// Slabs and large blocks that DRAM took beyond its budget.
+    pub beyond_budget: u64,
     /// Heap errors survived because of `abort=0`.
     pub faults: u64,
     pub metadata: Bytes,
@@ -64,11 +67,24 @@ pub fn tiers() -> impl Iterator<Item = TierId> {
         .map(|i| TierId(i as u8))
 }
 
+/// The widest figure of any tier, as far as it can be had without stopping anybody: what blocks ask
+/// for and what is held are not above the peak.
+pub fn widest() -> u64 {
+    let of = |id: TierId| {
+        let lane = LANES.get(id.index())?;
+        let limit = lane.account().limit().map_or(0, Bytes::get);
+        let bytes = lane.account().peak().get().max(limit);
+        Some(lane.fallbacks().max(bytes as u64))
+    };
+    tiers().filter_map(of).max().unwrap_or(0)
+}
+
 pub fn totals() -> Totals {
     Totals {
         foreign_frees: foreign_frees(),
         fallbacks: LANES.iter().map(Lane::fallbacks).sum(),
         warnings: report::warnings(),
+        beyond_budget: u64::from(report::warned(Warning::BeyondBudget)),
         faults: fault::faults(),
         metadata: meta::taken(),
     }

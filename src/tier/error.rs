@@ -22,6 +22,8 @@ pub enum TierError {
     /// `mbind` is refused (containers), or the kernel is built without NUMA.
     NumaRefused(Errno),
     File(Errno),
+    /// The window has no addresses for it, or the table of tiers no place.
+    NoAddresses,
 }
 
 impl TierError {
@@ -41,6 +43,9 @@ impl TierError {
 impl fmt::Display for TierError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            TierError::NoAddresses => f.write_str(
+                "no addresses are left for it (give the tiers before it lower limits)",
+            ),
             TierError::NoDirectory => f.write_str("the directory does not exist"),
             TierError::NotADirectory => f.write_str("not a directory"),
             TierError::NoPermission => f.write_str("no permission to make a file in the directory"),

@@ -34,6 +34,10 @@ fn kinds() {
         "sometimes",
         "maybe",
         "junk",
+        "65535",
+        "\"dram\" is no key of a kind",
+        "\"stats\" is no key of a kind",
+        "\"abort\" is no key of a kind",
     ] {
         assert!(said.contains(word), "no message names {word:?}:\n{said}");
     }

@@ -85,6 +85,11 @@ fn a_wrong_word_is_named() {
             &["--cold", "memfd", "--ratio", "1:2:3"],
             "3 weights for 2 tiers",
         ),
+        (&["--cold", "memfd", "--ratio", "1"], "1 weight for 2 tiers"),
+        (
+            &["--cold", "memfd,limit:32K"],
+            "cold: \"32K\" is below 64K, the least limit",
+        ),
         (&["--cold", "memfd;dram=1G"], "holds a ';'"),
         (&["--stats="], "stats: \"\" is neither 0, 1 nor a path"),
     ] {
@@ -123,8 +128,34 @@ fn memtiers_variable_is_checked_when_it_is_what_counts() {
     );
     let gone = "KIND:DRAM,RATIO:1;KIND:FS_DAX,PATH:/no/such,RATIO:4;POLICY:STATIC_RATIO";
     assert!(refused(&[], &[("MEMKIND_MEM_TIERS", gone)]).contains("/no/such: no such directory"));
-    ran(tierheap(&["run", "--cold", "memfd", "true"]).env("MEMKIND_MEM_TIERS", bad))
-        .must_succeed("an option makes a TIERHEAP, which comes first");
+    // A TIERHEAP comes first, and run says what is passed over, once.
+    let good = "KIND:DRAM,RATIO:1;KIND:KMEM_DAX,RATIO:4;POLICY:STATIC_RATIO";
+    for (options, before, why) in [
+        (
+            &["--cold", "memfd"][..],
+            None,
+            "the options make a TIERHEAP, which comes before it",
+        ),
+        (
+            &[],
+            Some("policy=dram"),
+            "TIERHEAP is set, and comes before it",
+        ),
+        (
+            &["--stats=0"],
+            Some(""),
+            "TIERHEAP is set, and comes before it",
+        ),
+    ] {
+        for tiers in [bad, good] {
+            let mut command = tierheap(&[&["run"], options, &["env"]].concat());
+            command.env("MEMKIND_MEM_TIERS", tiers);
+            command.envs(before.map(|text| ("TIERHEAP", text)));
+            let said = ran(&mut command).must_succeed("env").err();
+            let expected = format!("tierheap: warning: MEMKIND_MEM_TIERS is not used: {why}\n");
+            assert_eq!(said, expected, "{options:?} {before:?}");
+        }
+    }
 }
 
 #[test]

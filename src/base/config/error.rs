@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, said in one line without an allocator.
 
-use super::{KEYS, MAX_COLD, NodeSet, PolicyName};
+use super::{KEYS, KIND_KEYS, MAX_COLD, NodeSet, PolicyName, value};
 use core::fmt;
 
 /// One wrong word. Displays as `key: "word" what is wrong: what is valid`.
@@ -16,6 +16,8 @@ pub struct ConfigError<'a> {
 pub enum What {
     NotAPair,
     UnknownKey,
+    NoPairOfAKind,
+    NoKeyOfAKind,
     Twice,
     UnknownTier,
     Devdax,
@@ -25,6 +27,7 @@ pub enum What {
     Size,
     SizeTooBig,
     LimitZero,
+    LimitTooSmall,
     Nodes,
     TooManyTiers,
     UnknownPolicy,
@@ -93,6 +96,21 @@ impl fmt::Display for What {
                 f.write_str("is an unknown key: the keys are ")?;
                 return comma_separated(f, KEYS);
             }
+            What::NoPairOfAKind => {
+                f.write_str("is not a key=value pair: the keys of a kind are ")?;
+                return comma_separated(f, KIND_KEYS);
+            }
+            What::NoKeyOfAKind => {
+                f.write_str("is no key of a kind: the keys of a kind are ")?;
+                return comma_separated(f, KIND_KEYS);
+            }
+            What::LimitTooSmall => {
+                let least = value::LEAST_LIMIT.get() >> 10;
+                return write!(
+                    f,
+                    "is below {least}K, the least limit: a tier takes memory in slices of {least}K, so it could hold nothing"
+                );
+            }
             What::UnknownPolicy => {
                 f.write_str("is an unknown policy: the policies are ")?;
                 return comma_separated(f, PolicyName::NAMES.map(|(name, _)| name));
@@ -110,7 +128,9 @@ impl fmt::Display for What {
             What::RatioCount { weights, tiers } => {
                 return write!(
                     f,
-                    "has {weights} weights for {tiers} tiers: write one for DRAM and one for each cold tier"
+                    "has {} for {}: write one for DRAM and one for each cold tier",
+                    Counted(*weights, "weight"),
+                    Counted(*tiers, "tier")
                 );
             }
             What::Twice => "is given twice: only cold may be repeated",
@@ -156,6 +176,16 @@ impl fmt::Display for What {
             }
         };
         f.write_str(fixed)
+    }
+}
+
+/// So many of a noun that takes an s: `1 tier`, `2 tiers`.
+struct Counted(usize, &'static str);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} {}{plural}", self.0, self.1)
     }
 }
 

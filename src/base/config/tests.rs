@@ -100,10 +100,10 @@ fn every_tier_and_its_limit() {
         (Backing::Memfd, Some(1 << 40))
     );
     assert_eq!(backing("cold=file:/a b,c=d:e"), (file("/a b,c=d:e"), None));
-    assert_eq!(backing("cold=file:/a,limit:1K"), (file("/a"), Some(1024)));
+    assert_eq!(backing("cold=file:/a,limit:64K"), (file("/a"), Some(65536)));
     assert_eq!(
-        backing("cold=file:/a,limit:1K,limit:7"),
-        (file("/a,limit:1K"), Some(7))
+        backing("cold=file:/a,limit:1K,limit:65537"),
+        (file("/a,limit:1K"), Some(65537))
     );
     assert_eq!(
         backing("cold=file:/a,limit:1K/"),
@@ -164,8 +164,13 @@ fn sizes_to_the_last_bit() {
 fn weights_are_one_a_tier() {
     let c = parse("cold=memfd;cold=file:/x;ratio=1:0:4294967295;policy=ratio");
     assert_eq!(*c.ratio, [1, 0, u32::MAX]);
-    assert!(refused("cold=memfd;ratio=1:2:3").contains("3 weights for 2 tiers"));
-    assert!(refused("ratio=1:2").contains("2 weights for 1 tiers"));
+    for (text, said) in [
+        ("cold=memfd;ratio=1:2:3", "has 3 weights for 2 tiers: "),
+        ("cold=memfd;ratio=1", "has 1 weight for 2 tiers: "),
+        ("ratio=1:2", "has 2 weights for 1 tier: "),
+    ] {
+        assert!(refused(text).contains(said), "{text}: {}", refused(text));
+    }
     assert!(refused("cold=memfd;ratio=0:0").contains("one weight at least"));
     for text in [
         "",
@@ -244,6 +249,11 @@ fn a_wrong_word_is_named_with_the_valid_ones() {
             "cold=file:/a,limit:0",
             "cold: \"0\" leaves the tier no room",
         ),
+        (
+            "cold=memfd,limit:65535",
+            "cold: \"65535\" is below 64K, the least limit: a tier takes memory in slices of 64K, so it could hold nothing",
+        ),
+        ("cold=file:/a,limit:4K", "cold: \"4K\" is below 64K"),
         ("cold=node:", "cold: \"\" is not a node list"),
         (
             "cold=node:1024",
@@ -270,6 +280,34 @@ fn a_wrong_word_is_named_with_the_valid_ones() {
     let nine = "cold=memfd;".repeat(9);
     assert!(refused(&nine).contains("one cold tier more than 8"));
     assert_eq!(parse(&nine["cold=memfd;".len()..]).cold.len(), 8);
+}
+
+#[test]
+fn a_kind_has_no_keys_of_the_heap_as_a_whole() {
+    let kind = |text: &'static str| Config::parse_kind(text.as_bytes());
+    let valid = "cold, policy, threshold, ratio, strict, thp";
+    for key in KEYS {
+        let text = format!("policy=dram;{key}=1");
+        let of_a_kind = KIND_KEYS.contains(&key);
+        assert_eq!(valid.contains(key), of_a_kind);
+        let said = Config::parse_kind(text.as_bytes()).map_err(|e| e.to_string());
+        let expected = format!("\"{key}\" is no key of a kind: the keys of a kind are {valid}");
+        assert_eq!(said == Err(expected), !of_a_kind, "{said:?}");
+    }
+    for (text, said) in [
+        ("cold=memfd;mmap=1", "\"mmap\" is no key of a kind: "),
+        (
+            "cold=memfd;junk",
+            "\"junk\" is not a key=value pair: the keys of a kind are cold, policy",
+        ),
+        ("cold=disk", "\"disk\" is an unknown tier"),
+    ] {
+        let error = kind(text).expect_err("refused").to_string();
+        assert!(error.contains(said), "{text}: {error}");
+    }
+    let all = "cold=memfd;policy=ratio;threshold=4K;ratio=1:2;strict=1;thp=never";
+    assert_eq!(kind(all), Ok(parse(all)));
+    assert_eq!(kind(""), Ok(Config::default()));
 }
 
 #[test]

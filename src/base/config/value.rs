@@ -3,10 +3,14 @@
 use super::error::{ConfigError, What};
 use super::list::{List, NodeSet};
 use super::{Backing, MAX_TIERS, PolicyName, Stats, Thp, TierSpec};
-use crate::base::Bytes;
+use crate::base::{Bytes, SLICE};
 
 /// PATH_MAX without its NUL: a longer path is one that the system refuses anyway.
 const MAX_PATH: usize = 4095;
+
+/// A tier is charged by the slice, so one of less would be empty for ever, and each request to it
+/// a fallback.
+pub const LEAST_LIMIT: Bytes = SLICE;
 
 /// A value and the key it was given to, which every message repeats.
 #[derive(Clone, Copy)]
@@ -69,6 +73,7 @@ impl<'a> Word<'a> {
             Some(word) => match word.size()? {
                 // memtier reads 0 as "no limit"; a tier that holds nothing is asked for by nobody.
                 Bytes::ZERO => return Err(word.is(What::LimitZero)),
+                size if size < LEAST_LIMIT => return Err(word.is(What::LimitTooSmall)),
                 size => Some(size),
             },
         };

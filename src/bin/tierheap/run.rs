@@ -10,7 +10,8 @@ use crate::{Refusal, library, machine, program, report, tiers};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-An option replaces that key of the environment's TIERHEAP; its other keys stay.
+An option replaces that key of the environment's TIERHEAP; its other keys stay. memtier's variables
+(MEMKIND_MEM_TIERS) count where there is neither an option nor a TIERHEAP.
 The library is TIERHEAP_LIB, else libtierheap.so beside this command, in ../lib or ../lib/tierheap,
 else where the system's loader finds it.
 Exit status: the program's; 2 the configuration is refused, 126 the program cannot be executed,
@@ -158,7 +159,15 @@ fn absolute_tier(tier: &OsStr) -> Result<OsString, Refusal> {
 /// Parses the configuration that the library will read, and tries it on the machine. memtier's
 /// variables count where there is no `TIERHEAP`, `inherited` or made here.
 fn check(text: &[u8], inherited: bool) -> Result<(), Refusal> {
-    let tiers = std::env::var_os("MEMKIND_MEM_TIERS").filter(|_| text.is_empty() && !inherited);
+    let tiers = std::env::var_os("MEMKIND_MEM_TIERS");
+    if tiers.is_some() && (inherited || !text.is_empty()) {
+        report::warning(if inherited {
+            "MEMKIND_MEM_TIERS is not used: TIERHEAP is set, and comes before it"
+        } else {
+            "MEMKIND_MEM_TIERS is not used: the options make a TIERHEAP, which comes before it"
+        });
+    }
+    let tiers = tiers.filter(|_| text.is_empty() && !inherited);
     let thresholds = std::env::var_os("MEMKIND_MEM_THRESHOLDS");
     let (source, shown, parsed) = if let Some(tiers) = &tiers {
         let thresholds = thresholds.as_deref().map(OsStr::as_bytes);

@@ -122,16 +122,6 @@ fn try_directory(tried: &mut Tried, dir: &Path, must_be_dax: bool) -> Result<(),
         ));
     }
 
-    if let Some(most) = machine::rlimit(libc::RLIMIT_FSIZE) {
-        let size = report::size(most);
-        tried
-            .warnings
-            .push(format!("RLIMIT_FSIZE lets the tier hold {size}, no more"));
-        if most < SEGMENT.get() as u64 {
-            // Trying would be answered by SIGXFSZ.
-            return Ok(());
-        }
-    }
     try_extent(tried, &file)
 }
 

@@ -80,12 +80,16 @@ fn a_tier() -> impl Strategy<Value = (ABacking, Option<usize>)> {
         proptest::collection::vec(0..=NodeSet::MAX_NODE, 1..5).prop_map(ABacking::Node),
         Just(ABacking::Memfd),
     ];
-    (backing, proptest::option::of(1..=usize::MAX >> 1)).prop_map(|(mut backing, limit)| {
-        if let (ABacking::FsDax(dir) | ABacking::File(dir), None) = (&mut backing, limit) {
-            dir.push(b'/');
-        }
-        (backing, limit)
-    })
+    (
+        backing,
+        proptest::option::of(value::LEAST_LIMIT.get()..=usize::MAX >> 1),
+    )
+        .prop_map(|(mut backing, limit)| {
+            if let (ABacking::FsDax(dir) | ABacking::File(dir), None) = (&mut backing, limit) {
+                dir.push(b'/');
+            }
+            (backing, limit)
+        })
 }
 
 const WORDS: [&str; 25] = [
@@ -184,7 +188,7 @@ proptest! {
                 Ok(config) => {
                     prop_assert!(config.ratio.is_empty() || config.ratio.len() == 1 + config.cold.len());
                     prop_assert!(!config.cold.is_empty() || config.policy == PolicyName::Dram);
-                    prop_assert!(config.cold.iter().all(|t| t.limit != Some(Bytes::ZERO)));
+                    prop_assert!(config.cold.iter().all(|t| t.limit.is_none_or(|l| l >= value::LEAST_LIMIT)));
                 }
                 Err(e) => prop_assert!(text.contains(core::str::from_utf8(e.word).unwrap())),
             }
