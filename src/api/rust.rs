@@ -223,6 +223,9 @@ pub struct TierStats {
     pub held: usize,
     /// Of physical memory or file space behind it.
     pub resident: usize,
+    /// Of DRAM that a tier of a file takes beside that: pages written since a fork. `None` for
+    /// other tiers, and without /proc.
+    pub copied: Option<usize>,
     /// The most ever held.
     pub peak: usize,
     pub limit: Option<usize>,
@@ -254,6 +257,7 @@ impl Stats {
                 asked: t.asked.map(|b| b.get()),
                 held: t.held.get(),
                 resident: t.resident.get(),
+                copied: figures::copied(id).map(|b| b.get()),
                 peak: t.peak.get(),
                 limit: t.limit.map(|b| b.get()),
                 fallbacks: t.fallbacks,

@@ -8,17 +8,17 @@
 
 use super::lane::Lane;
 use super::lane_state::LaneState;
-use super::segment::{INHERITED, SliceMask, State, run_mask, runs, seams};
+use super::segment::{INHERITED, SliceMask, State, runs};
 use super::start::{LANES, lane};
 use super::window::WINDOW;
-use crate::base::{Addr, Bytes, Millis, PAGE, SEGMENT, SLICE, SegmentId, SliceId, TierId};
+use crate::base::{Addr, Bytes, Millis, SEGMENT, SLICE, SegmentId, SliceId, TierId};
 use crate::os::Errno;
 use crate::os::lock::{Guard, Lock};
 use crate::os::map::{self, Access, Advice};
 use crate::os::maps::{self, Mapping};
 use crate::os::sleepers;
 use crate::sync::{AtomicU16, Ordering};
-use crate::tier::{Backing, Children, Contents, Frozen, Generation, View};
+use crate::tier::{Backing, Children, Frozen, Generation};
 use core::ops::RangeInclusive;
 
 impl Lane {
@@ -83,7 +83,10 @@ impl Lane {
                 }
             }
         });
+        st.has_lines = read.is_ok();
+        let patched = core::mem::replace(&mut st.patched, Bytes::ZERO);
         if read.is_err() {
+            outcome.failed = outcome.failed.checked_add(patched).unwrap_or(patched);
             // Without /proc all of it becomes readable and writable.
             let rest = reached.align_up(SEGMENT);
             let hidden = advise_frozen(&st, Advice::DoFork);
@@ -278,83 +281,10 @@ impl Lane {
         }
     }
 
-    /// A segment with free slices that are frozen: drops what was copied on write for them, and
-    /// returns them to the tier, at most `most` runs, when no child can read them any more.
-    pub(super) fn thaw(&self, st: &mut LaneState, id: SegmentId, now: Millis, most: u32) {
-        // SAFETY: the lane's lock is held, and the record is not kept.
-        let seg = unsafe { WINDOW.segment(id) };
-        let (waiting, mut frozen, generation) = (seg.waiting(), seg.frozen, seg.generation);
-        let gone =
-            generation == INHERITED || CHILDREN.all_gone_since(Generation(u64::from(generation)));
-        let mut left = most;
-        for (at, n) in runs(waiting) {
-            let after = frozen & !run_mask(at, n);
-            let part = WINDOW.segment_addr(id).add(SLICE.times(at as usize));
-            let (off, len) = (st.offset_of(part), SLICE.times(n as usize));
-            if gone && st.seams + seams(after) <= MAX_SEAMS + seams(frozen) {
-                if left == 0 {
-                    break;
-                }
-                left -= 1;
-                // SAFETY: the slices are the lane's, nobody holds them, and no other process
-                // reads them any more.
-                if let Ok(contents) = unsafe { st.backing.thaw(part, off, len) } {
-                    self.note_thawed(st, id, run_mask(at, n), contents);
-                    frozen = after;
-                }
-            } else {
-                // The copies are private pages; the file's own contents stay for the children.
-                // SAFETY: the slices are the lane's and nobody holds them.
-                unsafe { st.backing.release(part, off, len, View::Frozen) };
-            }
-        }
-        // SAFETY: the lane's lock is held, and the record is not kept.
-        if unsafe { WINDOW.segment(id) }.waiting() != 0 {
-            // After the next delay, but for what was only too much for one visit.
-            st.enqueue_dirty(id, if gone && left == 0 { Millis(0) } else { now });
-        }
-    }
-
-    fn note_thawed(&self, st: &mut LaneState, id: SegmentId, run: SliceMask, contents: Contents) {
-        // SAFETY: the lane's lock is held, and the record is dropped before the state is used.
-        let seg = unsafe { WINDOW.segment(id) };
-        let charged = (seg.backed & run).count_ones() as usize;
-        seg.backed &= !run;
-        seg.zero &= !run;
-        if contents == Contents::Zero {
-            seg.zero |= run;
-        }
-        let frozen = seg.frozen & !run;
-        self.account().uncharge(SLICE.times(charged));
-        st.full_until = 0;
-        st.set_frozen(id, frozen);
-    }
-
-    /// Returns pages under free blocks of a frozen slab to the tier, so that the next blocks there
-    /// do not take DRAM: those of these runs that may be, which are not all while a child lives.
-    fn thaw_pages(&self, slice: SliceId, runs: impl Iterator<Item = (Addr, usize)>) {
-        let mut st = self.lock();
-        // SAFETY: the lane's lock is held, and the record is not kept.
-        let seg = unsafe { WINDOW.segment(slice.segment()) };
-        let frozen = seg.frozen >> slice.within_segment() & 1 == 1;
-        // What was inherited has no space in a file of this process's.
-        if !frozen
-            || seg.generation == INHERITED
-            || !CHILDREN.all_gone_since(Generation(u64::from(seg.generation)))
-        {
-            return;
-        }
-        for (at, pages) in runs {
-            if st.seams + st.patches >= MAX_SEAMS {
-                return;
-            }
-            // SAFETY: the caller's free blocks; no other process reads them any more, and slices
-            // in use are committed.
-            if unsafe { st.backing.reshare(at, st.offset_of(at), PAGE.times(pages)) }.is_err() {
-                return;
-            }
-            st.patches += 2;
-        }
+    /// Whether slices of the segment are private since a fork.
+    pub fn is_partly_frozen(&self, id: SegmentId) -> bool {
+        let st = self.lock();
+        st.has(id) && st.is_partly_frozen(id)
     }
 
     /// Whether new blocks in this slice would land in DRAM instead of the tier.
@@ -365,11 +295,6 @@ impl Lane {
         st.has(id) && unsafe { WINDOW.segment(id) }.frozen >> slice.within_segment() & 1 == 1
     }
 }
-
-/// Mappings that partly frozen segments of one lane may take beyond one each: a quarter of what
-/// Linux gives a process (`vm.max_map_count`, 65,530). Beyond that a run is thawed where it takes
-/// none more.
-const MAX_SEAMS: u32 = 16384;
 
 /// Whether parts of the segment may be shared: of one that is frozen already after a thaw, or an
 /// earlier refusal; of one that is copied for this child where they have a line of their own.
@@ -409,7 +334,7 @@ fn advise_frozen(st: &LaneState, advice: Advice) -> Bytes {
     refused
 }
 
-static CHILDREN: Children = Children::new();
+pub(super) static CHILDREN: Children = Children::new();
 /// The generation of the fork under way, if any lane takes part in it, and what came of it.
 static UNDER_WAY: Lock<Option<(Generation, Outcome)>> = Lock::new(None);
 
@@ -509,14 +434,6 @@ static FREEZES: AtomicU16 = AtomicU16::new(0);
 pub fn freezes() -> u16 {
     // Relaxed: a slab used a moment too long costs DRAM for a few blocks.
     FREEZES.load(Ordering::Relaxed)
-}
-
-/// See [`Lane::thaw_pages`]; for whole pages of free blocks in a slab of the caller's that begins
-/// with this slice.
-pub fn thaw_pages(tier: TierId, slice: SliceId, runs: impl Iterator<Item = (Addr, usize)>) {
-    if let Some(lane) = lane(tier) {
-        lane.thaw_pages(slice, runs);
-    }
 }
 
 /// Whether the slice is frozen in the tier's lane.

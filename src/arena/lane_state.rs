@@ -34,6 +34,11 @@ pub(super) struct LaneState {
     pub(super) seams: u32,
     /// An upper bound of those that patches in slabs take.
     pub(super) patches: u32,
+    /// Bytes of frozen slices that patches made shared since the last freeze. Only the kernel's lines
+    /// tell where they are.
+    pub(super) patched: Bytes,
+    /// The last freeze could read those lines.
+    pub(super) has_lines: bool,
     /// The clock at the last request, and until when a full backing is not asked again: a file
     /// system takes long to say no.
     pub(super) now: u64,
@@ -57,6 +62,8 @@ impl LaneState {
         dirty: 0,
         seams: 0,
         patches: 0,
+        patched: Bytes::ZERO,
+        has_lines: false,
         now: 0,
         full_until: 0,
     };

@@ -10,9 +10,11 @@ mod purge;
 mod segment;
 mod start;
 mod take;
+mod thaw;
 pub mod window;
 
-pub use fork::{after_fork_child, after_fork_parent, before_fork, freezes, is_frozen, thaw_pages};
+pub use fork::{after_fork_child, after_fork_parent, before_fork, freezes, is_frozen};
 pub use lane::{Lane, PURGE_DELAY_MS, Refused, Run, dirty_lanes};
 pub use start::{LANES, MAX_LANES, is_mapped, lane, open_lane, start};
+pub use thaw::thaw_pages;
 pub use window::{View, WINDOW};

@@ -296,6 +296,11 @@ pub fn read_through(path: &CStr, mut take: impl FnMut(u8)) -> Result<(), Errno> 
     outcome
 }
 
+/// A descriptor of an existing file, to be closed by the caller.
+pub(super) fn open_to_read(path: &CStr) -> Result<Fd, Errno> {
+    openat(libc::AT_FDCWD, path, libc::O_RDONLY, 0)
+}
+
 /// `path` as an absolute one, terminated, in `buf`: a tier's directory is opened again after a
 /// fork, when the program may long be in another working directory. ERANGE when it does not fit.
 pub fn absolute<'b>(path: &[u8], buf: &'b mut [u8]) -> Result<&'b CStr, Errno> {

@@ -21,6 +21,7 @@ pub mod map;
 pub mod maps;
 pub mod next;
 pub mod numa;
+pub mod pagemap;
 pub mod report;
 pub mod sleepers;
 pub mod space;

@@ -84,13 +84,14 @@ pub fn text(mut write: impl FnMut(&[u8])) {
     emit(
         &mut write,
         format_args!(
-            "tierheap {} pid {} policy {}\ntier {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$}  name\n",
+            "tierheap {} pid {} policy {}\ntier {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$}  name\n",
             env!("CARGO_PKG_VERSION"),
             process_id(),
             kept().policy.as_str(),
             "asked",
             "held",
             "resident",
+            "copied",
             "peak",
             "limit",
             "fallbacks",
@@ -101,11 +102,12 @@ pub fn text(mut write: impl FnMut(&[u8])) {
         emit(
             &mut write,
             format_args!(
-                "{:>4} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$}  ",
+                "{:>4} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$}  ",
                 id.0 + 1,
                 Maybe(t.asked),
                 t.held.get(),
                 t.resident.get(),
+                Maybe(stats::copied(id)),
                 t.peak.get(),
                 Maybe(t.limit),
                 t.fallbacks,
@@ -172,10 +174,11 @@ fn json_tier(write: &mut impl FnMut(&[u8]), first: bool, id: TierId, t: &TierSta
     emit(
         write,
         format_args!(
-            "\",\"asked\":{},\"held\":{},\"resident\":{},\"peak\":{},\"limit\":{},\"fallbacks\":{}}}",
+            "\",\"asked\":{},\"held\":{},\"resident\":{},\"copied\":{},\"peak\":{},\"limit\":{},\"fallbacks\":{}}}",
             Null(t.asked),
             t.held.get(),
             t.resident.get(),
+            Null(stats::copied(id)),
             t.peak.get(),
             Null(t.limit),
             t.fallbacks,

@@ -5,6 +5,7 @@ use super::gate;
 use crate::arena::{LANES, Lane, WINDOW, meta};
 use crate::base::{Addr, Bytes, SEGMENT, SegmentId, TierId};
 use crate::heap::{fault, slot, walk};
+use crate::os::pagemap::PageMap;
 use crate::os::report::Warning;
 use crate::os::{map, report};
 use crate::tier::Backing;
@@ -58,6 +59,25 @@ pub fn tier(id: TierId) -> Option<TierStats> {
         limit: lane.account().limit(),
         fallbacks: lane.fallbacks(),
     })
+}
+
+/// Bytes of DRAM that a tier of a file takes beyond what it holds: pages that this process has
+/// written since a fork froze them. Beside the figures of [`tier`], which servers ask for many
+/// times a second: this takes about 5 ms for each GiB that is frozen. `None` for other tiers, and
+/// without /proc.
+pub fn copied(id: TierId) -> Option<Bytes> {
+    let lane = LANES.get(id.index()).filter(|l| l.is_open())?;
+    lane.with_backing(|b| matches!(b, Backing::File(_)))
+        .filter(|&is_file| is_file)?;
+    let pages = PageMap::open().ok()?;
+    let mut sum = 0;
+    for id in lane.segments().map(SegmentId) {
+        if lane.is_partly_frozen(id) {
+            sum += pages.copied(WINDOW.segment_addr(id), SEGMENT).get();
+        }
+    }
+    pages.close();
+    Some(Bytes::new(sum))
 }
 
 /// The tiers there are.

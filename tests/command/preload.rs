@@ -86,14 +86,14 @@ fn the_columns_of_the_report_stand_below_their_names() {
         let [_, header, rows @ .., totals] = &lines[..] else {
             panic!("{said}")
         };
-        let expected = "tier asked held resident peak limit fallbacks name";
+        let expected = "tier asked held resident copied peak limit fallbacks name";
         let words: Vec<&str> = header.split_whitespace().collect();
         assert_eq!(words.join(" "), expected, "{said}");
         assert!(totals.starts_with("fallbacks "), "{said}");
         assert_eq!(rows.len(), names.len(), "{said}");
         let name_at = header.find("name").unwrap();
         for (row, name) in rows.iter().zip(names) {
-            assert_eq!(ends(row)[..7], ends(header)[..7], "{said}");
+            assert_eq!(ends(row)[..8], ends(header)[..8], "{said}");
             assert_eq!(&row[name_at..], name, "{said}");
         }
     }
@@ -149,4 +149,32 @@ fn a_limit_in_the_wrong_words_is_explained() {
         "tierheap: cold tier file:/no-such cannot be had: the directory does not exist; going on \
          without it\n"
     );
+}
+
+/// What a parent writes after a fork into what the fork froze is in DRAM, and said to be.
+#[test]
+fn copies_after_a_fork_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.json");
+    let configuration = format!(
+        "cold=file:{};policy=size;threshold=64K;stats={}",
+        dir.path().display(),
+        path.display()
+    );
+    let script = "import os\n\
+        old = [bytearray(1 << 20) for _ in range(8)]\n\
+        pid = os.fork()\n\
+        pid or os._exit(0)\n\
+        os.waitpid(pid, 0)\n\
+        for each in old[:4]: each[:] = bytes(1 << 20)\n\
+        import ctypes; ctypes.CDLL(None).exit(0)";
+    let mut python = common::preloaded("python3", &configuration);
+    ran(python.args(["-c", script])).must_succeed("python3");
+    // Python's own start may run other programs, which report as well: its line is the last.
+    let reports = std::fs::read_to_string(&path).unwrap();
+    let report: serde_json::Value = serde_json::from_str(reports.lines().last().unwrap()).unwrap();
+    assert_eq!(report["tiers"][0]["copied"], serde_json::Value::Null);
+    let copied = report["tiers"][1]["copied"].as_u64().unwrap();
+    // The arrays' last page holds the byte that ends them as well.
+    assert!((4 << 20..5 << 20).contains(&copied), "{report}");
 }
