@@ -1,6 +1,6 @@
 /* A profiler's or an interpreter's signal handler allocates while the interrupted thread is inside
  * malloc. No lock may be held across such a re-entry, and no block given out twice. Statistics may be
- * asked for from a handler at any moment. Argument 1: seconds; argument 2: "malloc" or "report", what the
+ * asked for from a handler at any moment, also while the interrupted thread prints them itself, or forks. Argument 1: seconds; argument 2: "malloc" or "report", what the
  * handler does. */
 #include "check.h"
 
@@ -26,6 +26,13 @@ static void ignore_text(void *opaque, const char *text, size_t n)
 
 static int handler_allocates, stop;
 
+static void report(const char *format)
+{
+	size_t written = 0;
+	CHECK_EQ(stats_print(ignore_text, &written, format), 0);
+	CHECK(written > 0);
+}
+
 /* The next signal 200 us after this handler: at a fixed interval a handler that takes longer than that, on a busy
  * machine, would leave the program no time of its own. */
 static void once_more(void)
@@ -50,13 +57,22 @@ static void handler(int number)
 		fill(kept[i].p, kept[i].n, i);
 	}
 	int n = __atomic_add_fetch(&handled, 1, __ATOMIC_RELAXED);
-	if (stats_print && !handler_allocates && n % 5 == 0) {
-		size_t written = 0;
-		CHECK_EQ(stats_print(ignore_text, &written, "text"), 0);
-		CHECK(written > 0);
-	}
+	if (stats_print && !handler_allocates && n % 5 == 0)
+		report(n % 10 ? "json" : "text");
 	once_more();
 	errno = saved;
+}
+
+/* A child for a moment: file tiers have frozen segments from then on, which reports look through. */
+static void fork_once(void)
+{
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0)
+		_exit(0);
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
 }
 
 static double end;
@@ -78,6 +94,8 @@ static void *work(void *number)
 		p[i] = malloc(n[i]);
 		CHECK(p[i]);
 		fill(p[i], n[i], i);
+		if (stats_print && !handler_allocates && step % 256 == 0)
+			report("text");
 	}
 	for (int i = 0; i < SLOTS; i++)
 		free(p[i]);
@@ -99,6 +117,7 @@ int main(int argc, char **argv)
 	/* The timer interrupts mostly this thread; the others get theirs from here. */
 	while (now() < end || __atomic_load_n(&handled, __ATOMIC_RELAXED) <= 100) {
 		work((void *)9);
+		fork_once();
 		for (int k = 0; k < 20 && now() < end; k++) {
 			pthread_kill(t[k % 2], SIGALRM);
 			usleep(100);

@@ -5,7 +5,10 @@
 //! instructions, and eight bytes of static TLS leave room for late `dlopen`. Its initial value
 //! is the empty heap, so that the fast path needs no test for "no heap yet".
 
+use core::num::NonZeroUsize;
+
 use super::thread_heap::ThreadHeap;
+use crate::lockfree::ThreadId;
 
 core::arch::global_asm!(
     ".pushsection .tdata,\"awT\",@progbits",
@@ -48,6 +51,31 @@ pub fn get() -> *mut ThreadHeap {
         );
     }
     heap
+}
+
+/// The calling thread, by where its control block lies: the kernel lets a forked child keep it.
+pub fn thread() -> ThreadId {
+    let block: usize;
+    // SAFETY: by the ABI the first word of the block, which `fs` leads to, is its own address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!(
+            "mov {0}, qword ptr fs:[0]",
+            out(reg) block,
+            options(nostack, pure, readonly, preserves_flags)
+        );
+    }
+    // SAFETY: reads a register.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        core::arch::asm!(
+            "mrs {0}, tpidr_el0",
+            out(reg) block,
+            options(nostack, nomem, preserves_flags)
+        );
+    }
+    // It is never 0: libc has set it before any code of ours runs.
+    ThreadId(NonZeroUsize::new(block).unwrap_or(NonZeroUsize::MIN))
 }
 
 /// Sets the calling thread's heap.

@@ -5,13 +5,23 @@
 //! slow path while fork runs. Slow paths enter; the thread about to fork closes the gate and
 //! waits until every other seat is empty. The waiting is the caller's: it knows how to sleep.
 
+use core::num::NonZeroUsize;
+
 use super::const_unless_loom;
-use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence};
+
+/// Which thread: any number that no other living thread has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadId(pub NonZeroUsize);
 
 /// Closed while a fork is under way.
+///
+/// Closing and saying who has closed it are one step, and so are their ends: a signal handler that
+/// interrupts a closer anywhere finds either an open gate or one that its own thread has closed.
 #[derive(Debug)]
 pub struct Gate {
-    closed: AtomicBool,
+    /// The [`ThreadId`] of who has closed it; 0 while it is open.
+    closer: AtomicUsize,
 }
 
 /// Where one thread says how deep it is inside. Only that thread writes it, so that entering
@@ -69,14 +79,14 @@ impl Gate {
     const_unless_loom! {
         /// An open gate.
         pub fn new() -> Gate {
-            Gate { closed: AtomicBool::new(false) }
+            Gate { closer: AtomicUsize::new(0) }
         }
     }
 
-    /// Enters, unless the gate is closed; a thread that is inside already always may. `seat` is
-    /// the calling thread's own.
+    /// Enters, unless another thread has closed the gate; a thread that is inside already always
+    /// may. `seat` is the seat of the calling thread, `me`.
     #[must_use = "who is not let in must wait"]
-    pub fn try_enter(&self, seat: &Seat) -> bool {
+    pub fn try_enter(&self, seat: &Seat, me: ThreadId) -> bool {
         if seat.depth() != 0 {
             seat.deeper();
             return true;
@@ -89,7 +99,8 @@ impl Gate {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release in `open`: what the closer changed while it was alone
         // is seen by all who come in after it.
-        if self.closed.load(Ordering::Acquire) {
+        let closer = self.closer.load(Ordering::Acquire);
+        if closer != 0 && closer != me.0.get() {
             seat.shallower();
             return false;
         }
@@ -102,55 +113,41 @@ impl Gate {
         seat.shallower();
     }
 
-    /// Closes the gate and lets the calling thread, whose seat is `own`, stay inside: handlers
-    /// that other libraries run around fork allocate too. False where another thread has closed
-    /// it already: two that both closed it would wait for each other. Who gets false waits for the
-    /// gate to open, like anyone else, and tries again.
+    /// Closes the gate for all but `me`, the calling thread: handlers that other libraries run
+    /// around fork allocate too. False where another thread has closed it already: two that both
+    /// closed it would wait for each other. Who gets false waits for the gate to open, like anyone
+    /// else, and tries again.
     ///
     /// After true, and once each other seat has been seen outside, no other thread is inside
     /// until [`Gate::open`].
     #[must_use = "only one thread may hold the gate closed"]
-    pub fn close(&self, own: &Seat) -> bool {
+    pub fn close(&self, me: ThreadId) -> bool {
         // Relaxed (both): the fence below turns success into an Acquire, which pairs with the
         // Release in `open`, one closer after the other; nothing is concluded from a gate that
         // another has closed.
         let closed =
-            self.closed
-                .compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
+            self.closer
+                .compare_exchange(0, me.0.get(), Ordering::Relaxed, Ordering::Relaxed);
         if closed.is_err() {
             return false;
         }
-        own.deeper();
         // The other half of Dekker, see `try_enter`; and the Acquire of the exchange above.
         fence(Ordering::SeqCst);
         true
     }
 
-    /// Opens the gate again; for the thread that closed it.
-    pub fn open(&self, own: &Seat) {
-        own.shallower();
+    /// Opens the gate again; for the thread that closed it, and for the child of a fork, whoever
+    /// has closed it: that thread may not exist there. Seats of threads that do not are emptied by
+    /// [`Seat::reset_in_child`] before the child closes the gate itself.
+    pub fn open(&self) {
         // Release: pairs with the Acquire in `try_enter` and the fence in `close`.
-        self.closed.store(false, Ordering::Release);
+        self.closer.store(0, Ordering::Release);
     }
 
-    /// [`Gate::open`] for the child of a fork, whose only thread is the one that closed the gate
-    /// (in the parent), or one that forked without closing it, by a raw system call. In the latter
-    /// case the gate may have been closed by a thread that does not exist here, and `own` is not
-    /// counted inside on its behalf: pass `closed_by_me` as false, and the gate is opened all the
-    /// same. Every other seat must then be emptied by [`Seat::reset_in_child`] before the child
-    /// closes the gate itself.
-    pub fn force_open_in_child(&self, own: &Seat, closed_by_me: bool) {
-        if closed_by_me {
-            own.shallower();
-        }
-        // Relaxed would do, the child has one thread; Release keeps the pairing of `open`.
-        self.closed.store(false, Ordering::Release);
-    }
-
-    /// For statistics and for those who wait.
-    pub fn is_closed(&self) -> bool {
-        // Acquire: pairs with `open`.
-        self.closed.load(Ordering::Acquire)
+    /// Whether `me`, the calling thread, has closed it.
+    pub fn is_closed_by(&self, me: ThreadId) -> bool {
+        // Relaxed: a thread reads back its own write, and another's number is not its own.
+        self.closer.load(Ordering::Relaxed) == me.0.get()
     }
 }
 
@@ -158,7 +155,7 @@ impl Gate {
 mod loom_tests {
     use std::sync::Arc;
 
-    use super::{Gate, Seat};
+    use super::{Gate, Seat, ThreadId};
     use loom::cell::UnsafeCell;
 
     struct Shared<const SEATS: usize> {
@@ -174,6 +171,10 @@ mod loom_tests {
     // SAFETY: as above.
     unsafe impl<const SEATS: usize> Send for Shared<SEATS> {}
 
+    fn id(who: usize) -> ThreadId {
+        ThreadId(core::num::NonZeroUsize::MIN.saturating_add(who))
+    }
+
     impl<const SEATS: usize> Shared<SEATS> {
         fn new() -> Arc<Self> {
             Arc::new(Shared {
@@ -187,12 +188,15 @@ mod loom_tests {
             // SAFETY: loom checks.
             self.state[who].with_mut(|p| unsafe { *p += 1 });
         }
+        fn enter(&self, who: usize) -> bool {
+            self.gate.try_enter(&self.seats[who], id(who))
+        }
         /// A slow path within a slow path.
         fn visit(&self, who: usize) {
             let seat = &self.seats[who];
-            if self.gate.try_enter(seat) {
+            if self.enter(who) {
                 self.change(who);
-                assert!(self.gate.try_enter(seat), "who is inside is let in again");
+                assert!(self.enter(who), "who is inside is let in again");
                 self.gate.leave(seat);
                 assert!(seat.is_inside());
                 self.change(who);
@@ -202,7 +206,7 @@ mod loom_tests {
         }
         /// Closes, and if every other seat is seen outside, touches what they touch.
         fn fork(&self, own: usize) -> bool {
-            if !self.gate.close(&self.seats[own]) {
+            if !self.gate.close(id(own)) {
                 return false;
             }
             // SAFETY: one closer at a time; loom checks.
@@ -211,14 +215,11 @@ mod loom_tests {
             let alone = others().all(|s| !self.seats[s].is_inside());
             if alone {
                 others().for_each(|s| self.change(s));
-                assert!(
-                    self.gate.try_enter(&self.seats[own]),
-                    "the closer itself is let in"
-                );
+                assert!(self.enter(own), "the closer itself is let in");
                 self.change(own);
                 self.gate.leave(&self.seats[own]);
             }
-            self.gate.open(&self.seats[own]);
+            self.gate.open();
             alone
         }
     }
@@ -258,35 +259,51 @@ mod loom_tests {
 mod tests {
     use super::*;
 
+    const ME: ThreadId = ThreadId(NonZeroUsize::MIN);
+    const OTHER: ThreadId = ThreadId(NonZeroUsize::MAX);
+
     #[test]
     fn a_child_opens_the_gate_whoever_closed_it() {
         let (gate, own, dead) = (Gate::new(), Seat::new(), Seat::new());
-        assert!(gate.close(&own));
-        assert!(!gate.try_enter(&dead));
-        gate.force_open_in_child(&own, true);
-        assert!(!own.is_inside());
-        assert!(gate.try_enter(&own));
+        assert!(gate.close(ME) && !gate.close(OTHER));
+        assert!(!gate.try_enter(&dead, OTHER));
+        gate.open();
+        assert!(gate.try_enter(&own, ME));
         gate.leave(&own);
 
-        assert!(gate.close(&dead));
+        assert!(gate.close(OTHER));
+        assert!(gate.try_enter(&dead, OTHER));
+        assert!(!gate.try_enter(&own, ME));
         dead.reset_in_child();
-        gate.force_open_in_child(&own, false);
+        gate.open();
         assert!(!own.is_inside() && !dead.is_inside());
-        assert!(gate.try_enter(&own));
+        assert!(gate.try_enter(&own, ME));
     }
 
     #[test]
     fn a_fork_from_inside_stays_inside_in_both() {
         // A signal handler that forks while its thread is in a slow path.
         let (gate, own) = (Gate::new(), Seat::new());
-        assert!(gate.try_enter(&own));
-        assert!(gate.close(&own));
-        gate.open(&own);
-        assert!(own.is_inside(), "the slow path goes on in the parent");
-        assert!(gate.close(&own));
-        gate.force_open_in_child(&own, true);
-        assert!(own.is_inside(), "and in the child");
+        assert!(gate.try_enter(&own, ME));
+        assert!(gate.close(ME));
+        gate.open();
+        assert!(
+            own.is_inside(),
+            "the slow path goes on in the parent and in the child"
+        );
         gate.leave(&own);
         assert!(!own.is_inside());
+    }
+
+    #[test]
+    fn a_handler_knows_a_gate_that_its_own_thread_has_closed() {
+        let (gate, own) = (Gate::new(), Seat::new());
+        assert!(!gate.is_closed_by(ME));
+        assert!(gate.close(ME));
+        assert!(gate.is_closed_by(ME) && !gate.is_closed_by(OTHER));
+        assert!(gate.try_enter(&own, ME), "handlers around fork allocate");
+        gate.leave(&own);
+        gate.open();
+        assert!(!gate.is_closed_by(ME));
     }
 }

@@ -20,7 +20,7 @@ pub mod orphan;
 pub mod ownership;
 
 pub use account::AtomicAccount;
-pub use gate::{Gate, Seat};
+pub use gate::{Gate, Seat, ThreadId};
 pub use inbox::{Chain, Inbox, Link};
 pub use orphan::Orphanable;
 pub use ownership::Ownership;

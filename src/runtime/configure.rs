@@ -10,7 +10,7 @@ use crate::os::env::{self, Lookup};
 use crate::os::lock::Lock;
 use crate::os::report::{self, Voice, Warning, warn_once};
 use crate::policy::{MAX_TIERS, Policy};
-use crate::sync::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::tier::{Backing, Spec, TierError};
 use core::ffi::CStr;
 
@@ -27,25 +27,27 @@ pub enum Refusal {
     TooLate,
 }
 
-/// What the exit report and the statistics need of the configuration.
-#[derive(Clone, Copy)]
-pub struct Kept {
-    pub policy: PolicyName,
-    pub stats: Stats<'static>,
-}
-
-static KEPT: Lock<Kept> = Lock::new(Kept {
-    policy: PolicyName::Dram,
-    stats: Stats::Off,
-});
+/// Where the report at exit goes.
+static STATS: Lock<Stats<'static>> = Lock::new(Stats::Off);
+/// The policy's place among their names. Beside the lock: reports are made in signal handlers.
+static POLICY: AtomicUsize = AtomicUsize::new(0);
 /// The environment could not be read yet.
 static PENDING: AtomicBool = AtomicBool::new(false);
 /// A configuration with tiers is in force.
 static CONFIGURED: AtomicBool = AtomicBool::new(false);
 static NEXT_TIER: AtomicU8 = AtomicU8::new(1);
 
-pub fn kept() -> Kept {
-    *KEPT.lock()
+pub fn exit_report() -> Stats<'static> {
+    *STATS.lock()
+}
+
+/// What the environment or the program asked for; `dram` without a configuration.
+pub fn policy() -> PolicyName {
+    // Relaxed: a number by itself.
+    let place = POLICY.load(Ordering::Relaxed);
+    PolicyName::NAMES
+        .get(place)
+        .map_or(PolicyName::Dram, |&(_, policy)| policy)
 }
 
 /// Reads `TIERHEAP`, or memtier's variables where it is not set. A wrong word is said on stderr,
@@ -143,10 +145,9 @@ fn apply(config: &Config<'static>) -> Result<(), Refusal> {
     fault::set_abort(config.abort);
     // Relaxed: see `configure`.
     CONFIGURED.store(true, Ordering::Relaxed);
-    *KEPT.lock() = Kept {
-        policy: config.policy,
-        stats: config.stats,
-    };
+    *STATS.lock() = config.stats;
+    // Relaxed: see `policy`.
+    POLICY.store(config.policy as usize, Ordering::Relaxed);
     LANES[0].account().set_limit(config.dram);
     LANES[0].set_thp(config.thp);
     let (mut recipe, missing) = recipe_of(config, false)?;

@@ -1,7 +1,7 @@
 //! The report at exit, for those who asked for it. The heap itself is never torn down: destructors
 //! and stdio still use it.
 
-use super::configure::kept;
+use super::configure::exit_report;
 use super::report;
 use crate::arena::meta;
 use crate::base::Bytes;
@@ -16,7 +16,7 @@ use crate::sync::{AtomicU32, Ordering};
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 pub fn register() {
-    if kept().stats != Stats::Off {
+    if exit_report() != Stats::Off {
         // Relaxed: read by the exit handler of the same process.
         PROCESS.store(process_id(), Ordering::Relaxed);
         let _ = handler(at_exit);
@@ -28,7 +28,7 @@ extern "C" fn at_exit() {
     if PROCESS.load(Ordering::Relaxed) != process_id() {
         return;
     }
-    match kept().stats {
+    match exit_report() {
         Stats::Off => {}
         // Where stderr cannot be written, there is nowhere to say so.
         Stats::Stderr => in_one_write(Fd::STDERR, false).unwrap_or(()),

@@ -51,7 +51,7 @@ unsafe extern "C" fn parent() {
     arena::after_fork_parent();
     // Relaxed: see `prepare`.
     let listed = LISTED.load(Ordering::Relaxed);
-    gate::open(slot::get());
+    gate::open();
     if listed {
         stdio::unlock_list();
     }

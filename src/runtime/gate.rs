@@ -14,7 +14,7 @@ static GUEST: Lock<Seat> = Lock::new(Seat::new());
 
 fn enter(seat: &Seat) {
     let mut patience = Patience::default();
-    while !GATE.try_enter(seat) {
+    while !GATE.try_enter(seat, slot::thread()) {
         patience.wait();
     }
 }
@@ -50,12 +50,26 @@ pub fn inside_as_guest<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Runs `f` inside the gate for whoever is outside, with a heap or without; `None` for a thread
+/// that is in the middle of a slow path. For looks at what a lane's lock guards: a handler that
+/// interrupts one knows by the seat that its thread may hold that lock.
+pub fn visit<R>(me: *mut ThreadHeap, f: impl FnOnce() -> R) -> Option<R> {
+    if is_inside(me) {
+        return None;
+    }
+    Some(if ThreadHeap::is_placeholder(me) {
+        inside_as_guest(f)
+    } else {
+        // SAFETY: the slot's heap is this thread's.
+        unsafe { inside(me, f) }
+    })
+}
+
 /// Closes the gate and waits until all threads but the calling one are outside. The calling
 /// thread may still allocate: handlers that other libraries run around fork do.
 pub fn close(me: *mut ThreadHeap) {
-    let own = own_seat(me);
     let mut patience = Patience::default();
-    while !GATE.close(own) {
+    while !GATE.close(slot::thread()) {
         patience.wait();
     }
     for th in ThreadHeap::all().filter(|&th| th != me) {
@@ -67,16 +81,6 @@ pub fn close(me: *mut ThreadHeap) {
     if me != ThreadHeap::busy() {
         wait_for(guest_seat());
     }
-}
-
-/// The seat of a thread that closes the gate. Threads without a heap share one: only one closes.
-fn own_seat(me: *mut ThreadHeap) -> &'static Seat {
-    static SPARE: Seat = Seat::new();
-    if ThreadHeap::is_placeholder(me) {
-        return &SPARE;
-    }
-    // SAFETY: heaps are never freed.
-    unsafe { &(*me).shared.seat }
 }
 
 fn guest_seat() -> &'static Seat {
@@ -93,8 +97,8 @@ fn wait_for(seat: &Seat) {
 }
 
 /// Opens it again; for the thread that closed it.
-pub fn open(me: *mut ThreadHeap) {
-    GATE.open(own_seat(me));
+pub fn open() {
+    GATE.open();
 }
 
 /// In a forked child, whose thread closed the gate in the parent.
@@ -108,12 +112,17 @@ pub unsafe fn open_in_child(me: *mut ThreadHeap) {
         unsafe { GUEST.reset_in_child() };
         guest_seat().reset_in_child();
     }
-    GATE.force_open_in_child(own_seat(me), true);
+    GATE.open();
 }
 
-/// Whether the calling thread is in the middle of a slow path, that is, a signal handler.
+/// Whether the calling thread is in the middle of a slow path or has closed the gate: in a signal
+/// handler, or a handler that another library runs around fork.
 pub fn is_inside(me: *mut ThreadHeap) -> bool {
-    me == ThreadHeap::busy() || own_seat(me).is_inside()
+    if GATE.is_closed_by(slot::thread()) || me == ThreadHeap::busy() {
+        return true;
+    }
+    // SAFETY: heaps are never freed.
+    !ThreadHeap::is_placeholder(me) && unsafe { &(*me).shared.seat }.is_inside()
 }
 
 /// Runs `f` while no thread is in a slow path; `None` where the calling thread itself is in the
@@ -124,6 +133,6 @@ pub fn alone<R>(me: *mut ThreadHeap, f: impl FnOnce() -> R) -> Option<R> {
     }
     close(me);
     let result = f();
-    open(me);
+    open();
     Some(result)
 }

@@ -1,19 +1,18 @@
 //! The statistics as text and as JSON. No allocation: each line is made in a fixed buffer and
 //! handed to a writer, so that this works at exit and in a signal handler.
 
-use super::configure::kept;
+use super::configure::policy;
+use super::gate;
 use super::stats::{self, TierStats};
 use crate::arena::{lane, meta};
 use crate::base::{Bytes, TierId};
+use crate::heap::slot;
 use crate::os::Errno;
 use crate::os::exit::process_id;
 use crate::os::file::{self, Held};
 use crate::os::report::Line;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
-
-/// Long enough for a line with a path of 4,096 bytes, each written as an escape.
-const LINE: usize = 17 << 10;
 
 /// Opens the file that the report is appended to.
 pub fn open_file(path: &[u8]) -> Result<Held, Errno> {
@@ -32,14 +31,73 @@ pub fn open_file(path: &[u8]) -> Result<Held, Errno> {
     opened
 }
 
-/// A tier's name as statistics give it.
+/// A tier's name as statistics give it: a path of any length, in pieces. The lane's lock is held
+/// while one is copied, not while it is written: who prints may allocate from that lane.
 pub struct TierName(pub TierId);
 
 impl fmt::Display for TierName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        lane(self.0)
-            .and_then(|l| l.with_backing(|b| write!(f, "{}", b.name())))
-            .unwrap_or(Ok(()))
+        let Some(lane) = lane(self.0) else {
+            return Ok(());
+        };
+        let mut done = 0;
+        loop {
+            let mut piece = Piece::after(done);
+            let copy = || lane.with_backing(|b| write!(piece, "{}", b.name()));
+            // In a handler that interrupted the allocator, the lock may be free all the same.
+            if gate::visit(slot::get(), copy).is_none() {
+                let _ = lane.with_backing(|b| write!(piece, "{}", b.name()));
+            }
+            f.write_str(piece.text())?;
+            if !piece.full {
+                return Ok(());
+            }
+            done += piece.len;
+        }
+    }
+}
+
+/// What is written, without its first `skip` bytes, as far as there is room.
+struct Piece {
+    skip: usize,
+    len: usize,
+    full: bool,
+    buffer: [u8; 256],
+}
+
+impl Piece {
+    fn after(skip: usize) -> Piece {
+        Piece {
+            skip,
+            len: 0,
+            full: false,
+            buffer: [0; 256],
+        }
+    }
+
+    fn text(&self) -> &str {
+        let bytes = self.buffer.get(..self.len).unwrap_or_default();
+        core::str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+impl Write for Piece {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            let len = c.len_utf8();
+            if self.skip > 0 {
+                self.skip = self.skip.saturating_sub(len);
+                continue;
+            }
+            let room = self.buffer.get_mut(self.len..self.len + len);
+            let Some(room) = room.filter(|_| !self.full) else {
+                self.full = true;
+                return Ok(());
+            };
+            c.encode_utf8(room);
+            self.len += len;
+        }
+        Ok(())
     }
 }
 
@@ -87,7 +145,7 @@ pub fn text(mut write: impl FnMut(&[u8])) {
             "tierheap {} pid {} policy {}\ntier {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$} {:>wide$}  name\n",
             env!("CARGO_PKG_VERSION"),
             process_id(),
-            kept().policy.as_str(),
+            policy().as_str(),
             "asked",
             "held",
             "resident",
@@ -138,7 +196,7 @@ pub fn json(mut write: impl FnMut(&[u8])) {
             "{{\"version\":\"{}\",\"pid\":{},\"policy\":\"{}\",\"tiers\":[",
             env!("CARGO_PKG_VERSION"),
             process_id(),
-            kept().policy.as_str(),
+            policy().as_str(),
         ),
     );
     for (i, (id, t)) in stats::tiers()
@@ -168,9 +226,7 @@ fn json_tier(write: &mut impl FnMut(&[u8]), first: bool, id: TierId, t: &TierSta
         write,
         format_args!("{comma}{{\"tier\":{},\"name\":\"", id.0 + 1),
     );
-    let mut name = Line::<LINE>::new();
-    let _ = write!(Escaped(&mut name), "{}", TierName(id));
-    write(name.bytes());
+    let _ = write!(Escaped(Unbuffered(&mut *write)), "{}", TierName(id));
     emit(
         write,
         format_args!(

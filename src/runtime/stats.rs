@@ -3,7 +3,7 @@
 use super::calls::foreign_frees;
 use super::gate;
 use crate::arena::{LANES, Lane, WINDOW, meta};
-use crate::base::{Addr, Bytes, SEGMENT, SegmentId, TierId};
+use crate::base::{Bytes, SEGMENT, SegmentId, TierId};
 use crate::heap::{fault, slot, walk};
 use crate::os::pagemap::PageMap;
 use crate::os::report::Warning;
@@ -50,15 +50,21 @@ pub fn tier(id: TierId) -> Option<TierStats> {
     Some(TierStats {
         asked,
         held: lane.account().held(),
-        resident: if gate::is_inside(slot::get()) {
-            Bytes::ZERO
-        } else {
-            resident(lane)
-        },
+        resident: resident(lane).unwrap_or_default(),
         peak: lane.account().peak(),
         limit: lane.account().limit(),
         fallbacks: lane.fallbacks(),
     })
+}
+
+/// Looks at what the lane's lock guards; `None` in a signal handler that interrupted the allocator.
+/// Piece by piece: fork waits for it.
+fn look<R>(lane: &Lane, f: impl FnOnce(&Lane) -> R) -> Option<R> {
+    gate::visit(slot::get(), || f(lane))
+}
+
+fn is_file(lane: &Lane) -> Option<bool> {
+    look(lane, |l| l.with_backing(|b| matches!(b, Backing::File(_)))).flatten()
 }
 
 /// Bytes of DRAM that a tier of a file takes beyond what it holds: pages that this process has
@@ -67,12 +73,11 @@ pub fn tier(id: TierId) -> Option<TierStats> {
 /// without /proc.
 pub fn copied(id: TierId) -> Option<Bytes> {
     let lane = LANES.get(id.index()).filter(|l| l.is_open())?;
-    lane.with_backing(|b| matches!(b, Backing::File(_)))
-        .filter(|&is_file| is_file)?;
+    is_file(lane).filter(|&is_file| is_file)?;
     let pages = PageMap::open().ok()?;
     let mut sum = 0;
-    for id in lane.segments().map(SegmentId) {
-        if lane.is_partly_frozen(id) {
+    for id in look(lane, Lane::segments)?.map(SegmentId) {
+        if look(lane, |l| l.is_partly_frozen(id))? {
             sum += pages.copied(WINDOW.segment_addr(id), SEGMENT).get();
         }
     }
@@ -110,16 +115,18 @@ pub fn totals() -> Totals {
     }
 }
 
-fn resident(lane: &Lane) -> Bytes {
-    if let Some(Some(usage)) =
-        lane.with_backing(|b| matches!(b, Backing::File(_)).then(|| b.usage()).flatten())
-    {
-        return usage;
+fn resident(lane: &Lane) -> Option<Bytes> {
+    if is_file(lane)? {
+        let usage = look(lane, |l| l.with_backing(Backing::usage))?;
+        if let Some(usage) = usage.flatten() {
+            return Some(usage);
+        }
     }
     let mut sum = 0;
-    for id in lane.segments().map(SegmentId).filter(|&id| lane.maps(id)) {
-        let addr: Addr = WINDOW.segment_addr(id);
-        sum += map::resident(addr, SEGMENT).get();
+    for id in look(lane, Lane::segments)?.map(SegmentId) {
+        if look(lane, |l| l.maps(id))? {
+            sum += map::resident(WINDOW.segment_addr(id), SEGMENT).get();
+        }
     }
-    Bytes::new(sum)
+    Some(Bytes::new(sum))
 }
