@@ -24,8 +24,14 @@ static struct tierheap_stats get(void)
 static char text[65536];
 static size_t length;
 
+/* Allocates from every tier, as a writer that collects the text in a growing block may. */
 static void collect(void *opaque, const char *part, size_t n)
 {
+	for (size_t i = 0; i < 3; i++) {
+		void *p = tierheap_malloc(NULL, (size_t)600 << i * 6);
+		CHECK(p);
+		tierheap_free(p);
+	}
 	CHECK(opaque == &length);
 	CHECK(length + n < sizeof text);
 	memcpy(text + length, part, n);
@@ -81,18 +87,33 @@ static void bad_arguments(void)
 int main(int argc, char **argv)
 {
 	CHECK(argc > 1);
-	char spec[4200];
-	snprintf(spec, sizeof spec, "cold=memfd,limit:8M;cold=file:%s;policy=size;threshold=1K", argv[1]);
+	/* A path longer than what is copied of a name at a time, with letters of two bytes. */
+	char folder[1024], spec[1200];
+	int n = snprintf(folder, sizeof folder, "%s/", argv[1]);
+	for (int depth = 0; depth < 3; depth++) {
+		for (int i = 0; i < 100; i++)
+			n += snprintf(folder + n, sizeof folder - (size_t)n, "%s", i % 7 ? "x" : "\xc3\xa9");
+		CHECK_EQ(mkdir(folder, 0700), 0);
+		n += snprintf(folder + n, sizeof folder - (size_t)n, "/");
+	}
+	snprintf(spec, sizeof spec, "cold=memfd,limit:8M;cold=file:%s;policy=size;threshold=1K", folder);
 	CHECK_EQ(tierheap_configure(spec), 0);
 	figures();
 	bad_arguments();
 	CHECK_EQ(tierheap_stats_print(collect, &length, "text"), 0);
-	CHECK(strstr(text, "dram") && strstr(text, "memfd") && strstr(text, "file:"));
+	CHECK(strstr(text, "dram") && strstr(text, "memfd"));
+	CHECK(strstr(text, folder));
 	CHECK(text[length - 1] == '\n');
 	length = 0;
 	void *kept = tierheap_malloc(NULL, 5 * MIB);
 	CHECK_EQ(tierheap_stats_print(collect, &length, "json"), 0);
 	tierheap_free(kept);
+	CHECK(strstr(text, folder));
 	CHECK_EQ(write(1, text, length), length);
+	while (strlen(folder) > strlen(argv[1]) + 1) {
+		CHECK_EQ(rmdir(folder), 0);
+		folder[strlen(folder) - 1] = 0;
+		strrchr(folder, '/')[1] = 0;
+	}
 	return 0;
 }
