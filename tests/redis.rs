@@ -11,6 +11,8 @@ mod resp;
 mod server;
 #[path = "programs/snapshot.rs"]
 mod snapshot;
+#[path = "programs/soak.rs"]
+mod soak;
 
 use redis::{Redis, SMALL, SMALL_FROM, both, length, load, values_of, verify};
 use resp::{LONGEST, Values};
@@ -377,4 +379,27 @@ fn a_full_cold_tier_loses_nothing() {
         "{}",
         report.0
     );
+}
+
+#[test]
+fn soak_of_a_minute() {
+    soak::soak("cold=file:DIR;policy=size;threshold=4K", soak::MINUTE);
+}
+
+#[test]
+#[ignore = "long: ten minutes"]
+fn soak_file() {
+    soak::soak("cold=file:DIR;policy=size;threshold=4K", soak::WHOLE);
+}
+
+#[test]
+#[ignore = "long: ten minutes"]
+fn soak_memfd() {
+    soak::soak("cold=memfd;policy=size;threshold=4K", soak::WHOLE);
+}
+
+#[test]
+#[ignore = "long: ten minutes"]
+fn soak_everything_cold() {
+    soak::soak("cold=file:DIR;policy=cold", soak::WHOLE);
 }
