@@ -167,10 +167,12 @@ impl Lane {
     /// What slabs and large blocks hold: the account's bytes less those that are only kept for
     /// reuse. Policies go by this, or freed memory would look like a full tier.
     pub fn in_use(&self) -> Bytes {
-        // Relaxed: a snapshot of two numbers that change on their own.
+        // Relaxed: a snapshot of two numbers that change on their own. Below zero in a child that was
+        // forked in the middle of a change, see `fork`.
+        let idle = self.idle.load(Ordering::Relaxed) as isize;
         self.account
             .held()
-            .saturating_sub(SLICE.times(self.idle.load(Ordering::Relaxed)))
+            .saturating_sub(SLICE.times(idle.max(0) as usize))
     }
 
     /// Notes that `mask` of a segment's slices became idle, or (false) stopped being so.
@@ -181,6 +183,16 @@ impl Lane {
             self.idle.fetch_add(n, Ordering::Relaxed);
         } else {
             self.idle.fetch_sub(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Slices that a thread keeps of a block it has freed are idle, though the lane has not got them.
+    pub fn note_shelved(&self, slices: usize, shelved: bool) {
+        // Relaxed (both): see `in_use`.
+        if shelved {
+            self.idle.fetch_add(slices, Ordering::Relaxed);
+        } else {
+            self.idle.fetch_sub(slices, Ordering::Relaxed);
         }
     }
 

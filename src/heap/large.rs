@@ -5,11 +5,13 @@ use super::kind::{KindId, kind};
 use super::obtain::{Obtained, Wish, obtain};
 use super::slab::{List, Slab, What};
 use super::thread_heap::ThreadHeap;
-use crate::arena::{Run, WINDOW, lane, meta};
+use super::{shelf, tidy};
+use crate::arena::{Run, WINDOW, freezes, lane, meta};
 use crate::base::{Addr, Bytes, SLICE, SliceId, TierId};
 use crate::os::{clock, map};
-use crate::policy::side;
+use crate::policy::{side, steady_tier};
 use crate::sync::AtomicPtr;
+use core::ptr::NonNull;
 
 /// A large block, and whether it is known to read as zero.
 #[derive(Clone, Copy)]
@@ -48,8 +50,23 @@ pub unsafe fn alloc(th: *mut ThreadHeap, id: KindId, size: Bytes, align: Bytes) 
         least: slices,
         align,
     };
+    if align <= SLICE
+        && let Some(at) = steady_tier(recipe.policy, wish.side, recipe.len as usize)
+        && let Some(&tier) = recipe.tiers.get(at)
+        // SAFETY: as promised.
+        && let Some(slab) = unsafe { shelf::take(th, id, tier, slices) }
+    {
+        return LargeBlock {
+            // SAFETY: taken from the shelf, it is this call's.
+            addr: Addr::new(unsafe { (*slab.as_ptr()).base }).as_ptr(),
+            zero: false,
+        };
+    }
     // SAFETY: as promised.
-    match unsafe { obtain(th, &wish, || false) } {
+    match unsafe {
+        tidy::owe(th);
+        obtain(th, &wish, || false)
+    } {
         Obtained::Run(tier, run) => describe(id, tier, run),
         _ => NONE,
     }
@@ -82,7 +99,7 @@ fn describe(id: KindId, tier: TierId, run: Run) -> LargeBlock {
             slices: run.slices as u32,
             blocks: 1,
             asleep: 0,
-            seen_freezes: 0,
+            seen_freezes: freezes(),
             first: run.first.index() as u32,
             seen: false,
             patched: false,
@@ -97,11 +114,40 @@ fn describe(id: KindId, tier: TierId, run: Run) -> LargeBlock {
     }
 }
 
-/// Frees a large block.
+/// Frees a large block: keeps it for the thread, or gives it back to its tier.
 ///
 /// # Safety
-/// `slab` is the live descriptor of a large block that the program gives up.
-pub unsafe fn free(slab: *mut Slab) {
+/// The caller owns `th` and is inside the gate; `slab` is the live descriptor of a large block
+/// that the program gives up.
+pub unsafe fn free(th: *mut ThreadHeap, slab: *mut Slab) {
+    // SAFETY: as promised.
+    unsafe {
+        if NonNull::new(slab).is_some_and(|s| shelf::put(th, s)) {
+            return;
+        }
+        tidy::owe(th);
+        discard(slab);
+    }
+}
+
+/// Gives a large block back to its tier.
+///
+/// # Safety
+/// `slab` is the live descriptor of a large block that nobody uses any more; the caller is inside the
+/// gate or has closed it.
+pub unsafe fn discard(slab: *mut Slab) {
+    // SAFETY: as promised.
+    unsafe {
+        WINDOW.set_descriptor((*slab).first_slice(), 1, None);
+        give_back(slab);
+    }
+}
+
+/// The same for one whose descriptor the page map does not lead to.
+///
+/// # Safety
+/// As for [`discard`].
+pub unsafe fn give_back(slab: *mut Slab) {
     // SAFETY: as promised.
     unsafe {
         let (first, slices, tier) = (
@@ -109,7 +155,6 @@ pub unsafe fn free(slab: *mut Slab) {
             (*slab).slices as usize,
             TierId((*slab).tier),
         );
-        WINDOW.set_descriptor(first, 1, None);
         meta::free(Addr::of(slab), Slab::LARGE_LEN);
         if let Some(lane) = lane(tier) {
             lane.free(first, slices, clock::now());

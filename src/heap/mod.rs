@@ -12,6 +12,7 @@ pub mod release;
 pub mod remote;
 pub mod resize;
 pub mod scrub;
+pub mod shelf;
 pub mod slab;
 pub mod sleep;
 pub mod slot;
@@ -22,4 +23,4 @@ pub mod walk;
 pub use kind::KindId;
 pub use thread_heap::{KindHeap, ThreadHeap};
 
-pub use large::alloc as alloc_large;
+pub use large::{LargeBlock, alloc as alloc_large};

@@ -3,6 +3,7 @@
 use super::bin::Bin;
 use super::refill::put_away;
 use super::remote;
+use super::shelf;
 use super::slab::List;
 use super::sleep;
 use super::thread_heap::{KindHeap, ThreadHeap};
@@ -26,6 +27,7 @@ pub unsafe fn leave(th: *mut ThreadHeap) {
     unsafe {
         remote::send_all(th);
         remote::drain(th);
+        shelf::clear(th);
         each_bin(th, |bin| put_away(th, bin));
         // Relaxed: a hint.
         ORPHANS.fetch_add(1, Ordering::Relaxed);

@@ -5,9 +5,9 @@ use super::bin::Bin;
 use super::fault::{Fault, bad_free};
 use super::slab::{Place, Slab, What};
 use super::thread_heap::ThreadHeap;
-use super::{large, refill, remote};
+use super::{large, refill, remote, tidy};
 use crate::arena::{WINDOW, is_mapped, lane, meta};
-use crate::base::{Addr, Bytes, PAGE, SizeClass, TierId};
+use crate::base::{Addr, Bytes, MAX_DIRECT, PAGE, SizeClass, TierId};
 use crate::os::clock;
 use crate::sync::Ordering;
 
@@ -61,11 +61,14 @@ pub unsafe fn free(me: *mut ThreadHeap, addr: Addr) -> bool {
     unsafe {
         if (*slab).what == What::Large {
             if (*slab).base == addr.get() {
-                large::free(slab);
+                large::free(me, slab);
             } else {
                 bad_free(addr, Fault::Interior);
             }
             return true;
+        }
+        if (*slab).block > MAX_DIRECT.get() {
+            tidy::owe(me);
         }
         // Relaxed: if it is `me`, this thread wrote it or acquired it with its heap.
         let owner = (*slab).owner.load(Ordering::Relaxed);

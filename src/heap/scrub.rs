@@ -5,7 +5,7 @@ use super::remote;
 use super::slab::{Slab, What};
 use super::thread_heap::{KindHeap, ThreadHeap};
 use super::walk::each_slab;
-use super::{large, release};
+use super::{large, release, shelf};
 use crate::arena::{LANES, WINDOW, meta};
 use crate::base::{Addr, Bytes};
 
@@ -18,6 +18,7 @@ pub unsafe fn empty_kind(id: KindId) {
     // SAFETY: as promised: outboxes, inboxes and kind tables change only inside the gate, and
     // this kind's bins and slabs are nobody's any more.
     unsafe {
+        shelf::clear_all();
         for th in ThreadHeap::all() {
             remote::forget(th, |addr| of_kind(addr, id));
         }
@@ -36,7 +37,7 @@ pub unsafe fn empty_kind(id: KindId) {
                     return;
                 }
                 match (*slab).what {
-                    What::Large => large::free(slab),
+                    What::Large => large::discard(slab),
                     _ => release::discard(slab),
                 }
             });

@@ -7,9 +7,11 @@
 use super::bin::Bin;
 use super::kind::MAX_KINDS;
 use super::remote::{BatchRef, OUTBOXES, Outbox};
+use super::shelf::Notes;
+use super::slab::Slab;
 use crate::arena::View;
 use crate::base::{Bytes, CLASSES, DIRECT, MAX_DIRECT, SizeClass};
-use crate::lockfree::{Inbox, Ownership, Seat};
+use crate::lockfree::{Inbox, Ownership, Seat, Shelf};
 use crate::policy::{Policy, Side, may_be_cold, side};
 use crate::sync::{AtomicPtr, Ordering};
 
@@ -189,6 +191,8 @@ pub struct ThreadHeap {
     pub looked_over: u64,
     /// The last look had more to do than one look should.
     pub unfinished: bool,
+    /// What lies on the shelf, as far as the owner knows.
+    pub shelved: Notes,
     /// Slow paths taken, to look at the clock now and then.
     pub slow_paths: u32,
     // What other threads touch, on lines of its own.
@@ -200,6 +204,8 @@ pub struct SharedPart {
     pub inbox: Inbox<BatchRef>,
     pub ownership: Ownership,
     pub seat: Seat,
+    /// Large blocks kept for this thread.
+    pub shelf: Shelf<Slab>,
     /// The list of all heaps; written once, before the heap is published.
     pub next: AtomicPtr<ThreadHeap>,
 }
@@ -215,11 +221,13 @@ const PLACEHOLDER: ThreadHeap = ThreadHeap {
     outboxes: [const { Outbox::NEW }; OUTBOXES],
     looked_over: 0,
     unfinished: false,
+    shelved: Notes::NEW,
     slow_paths: 0,
     shared: SharedPart {
         inbox: Inbox::new(),
         ownership: Ownership::new_owned(),
         seat: Seat::new(),
+        shelf: Shelf::new(),
         next: AtomicPtr::new(core::ptr::null_mut()),
     },
 };

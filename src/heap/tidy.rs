@@ -5,11 +5,12 @@ use super::bin::Bin;
 use super::orphans::{each_bin, each_orphan};
 use super::refill::put_away;
 use super::remote;
+use super::shelf;
 use super::slab::Slab;
 use super::sleep::{self, Effort};
 use super::thread_heap::ThreadHeap;
 use crate::arena::{PURGE_DELAY_MS, dirty_lanes};
-use crate::base::{Bytes, MAX_DIRECT, Millis, TierId};
+use crate::base::{Bytes, MAX_CLASS, MAX_DIRECT, Millis, TierId};
 use crate::os::clock;
 
 /// How often a heap is looked over.
@@ -23,7 +24,8 @@ const PURGE_AT_ONCE: usize = 2;
 /// Slow paths between two looks at the clock: reading it costs as much as the rest of a short one.
 const EVERY: u32 = 32;
 
-/// Called on slow paths, with the size they are about: large ones look at the clock each time.
+/// Called on slow paths, with the size they are about. Those of large classes look at the clock each
+/// time; so do those for large blocks that no shelf served (see [`owe`]).
 ///
 /// # Safety
 /// The caller owns `th` and is inside the gate.
@@ -31,12 +33,22 @@ const EVERY: u32 = 32;
 pub unsafe fn tidy(th: *mut ThreadHeap, size: Bytes) {
     // SAFETY: as promised.
     unsafe {
-        (*th).slow_paths += if size > MAX_DIRECT { EVERY } else { 1 };
+        let large_class = size > MAX_DIRECT && size <= MAX_CLASS;
+        (*th).slow_paths += if large_class { EVERY } else { 1 };
         if (*th).slow_paths >= EVERY {
             (*th).slow_paths = 0;
             tidy_slow(th, clock::now());
         }
     }
+}
+
+/// The next [`tidy`] looks at the clock: a tier has given or taken much.
+///
+/// # Safety
+/// The caller owns `th`.
+pub unsafe fn owe(th: *mut ThreadHeap) {
+    // SAFETY: as promised.
+    unsafe { (*th).slow_paths += EVERY };
 }
 
 #[cold]
@@ -50,6 +62,7 @@ unsafe fn tidy_slow(th: *mut ThreadHeap, now: Millis) {
         } else if (*th).unfinished && since >= CONTINUE_MS {
             (*th).unfinished = !sleep_all(th, &mut Effort::one_look(), false);
         }
+        shelf::age(now);
     }
     for lane in dirty_lanes() {
         lane.purge(now, PURGE_DELAY_MS, PURGE_AT_ONCE);
@@ -78,6 +91,7 @@ pub unsafe fn trim(th: *mut ThreadHeap, now: Millis) -> bool {
     unsafe {
         some |= look_over_slow(th, now, true);
         each_orphan(|orphan| some |= look_over_slow(orphan, now, true));
+        some |= shelf::clear_all();
     }
     for lane in dirty_lanes() {
         some |= lane.purge_all(now);
@@ -96,6 +110,7 @@ pub unsafe fn spare(th: *mut ThreadHeap, tier: TierId) -> bool {
     let mut some = false;
     // SAFETY: as promised.
     unsafe {
+        some |= shelf::clear_all();
         remote::drain(th);
         each_bin(th, |bin: *mut Bin| {
             let slab = (*bin).slab;

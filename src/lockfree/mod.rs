@@ -6,6 +6,7 @@
 //! | [`inbox`] | freeing threads, one owner | only whole chains are taken, so there is no ABA |
 //! | [`ownership`], [`orphan`] | an exiting thread, freeing threads, an adopter | who posts to an orphan drains it |
 //! | [`gate`] | every thread, the one that forks | Dekker: announce yourself, then look |
+//! | [`shelf`] | a thread, those that tidy up after it | whoever swaps a place to null owns what was there |
 //! | [`account`] | every thread that grows a tier | a charge is one compare-and-swap |
 
 // These live in statics and in zeroed tables, where no `Default` can be called.
@@ -18,12 +19,14 @@ pub mod inbox;
 mod model;
 pub mod orphan;
 pub mod ownership;
+pub mod shelf;
 
 pub use account::AtomicAccount;
 pub use gate::{Gate, Seat, ThreadId};
 pub use inbox::{Chain, Inbox, Link};
 pub use orphan::Orphanable;
 pub use ownership::Ownership;
+pub use shelf::Shelf;
 
 /// A constructor that statics can call. loom's atomics register themselves with the model that
 /// runs, so there it cannot be `const`.

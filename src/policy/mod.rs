@@ -90,9 +90,50 @@ pub const fn may_be_cold(policy: Policy, side: Side) -> bool {
     }
 }
 
+/// The tier, by its place among `tiers` of them, that the policy wants for every request of this
+/// side whatever the tiers hold; `None` where that depends.
+#[inline]
+pub const fn steady_tier(policy: Policy, side: Side, tiers: usize) -> Option<usize> {
+    match (policy, side) {
+        (Policy::Dram, _) | (Policy::Size | Policy::Auto, Side::Near) => Some(0),
+        (Policy::Cold, _) | (Policy::Size, Side::Far) => Some((tiers > 1) as usize),
+        (Policy::Ratio, _) | (Policy::Auto, Side::Far) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_steady_tier_is_what_place_wants() {
+        let policies = [
+            Policy::Dram,
+            Policy::Cold,
+            Policy::Size,
+            Policy::Ratio,
+            Policy::Auto,
+        ];
+        for n in 1..=MAX_TIERS {
+            for fill in 0..8 {
+                let tiers: Vec<TierView> = (0..n)
+                    .map(|i| TierView {
+                        held: Bytes::mib(10 * (fill >> (i % 3) & 1)),
+                        limit: Some(Bytes::mib(10)),
+                        weight: i as u32,
+                    })
+                    .collect();
+                for policy in policies {
+                    for side in [Side::Near, Side::Far] {
+                        let wanted = place(policy, side, Bytes::mib(1), &tiers, false).wanted();
+                        if let Some(steady) = steady_tier(policy, side, n) {
+                            assert_eq!(wanted, steady, "{policy:?} {side:?} {tiers:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_threshold_itself_is_far() {

@@ -10,7 +10,9 @@ use crate::base::{Addr, Bytes, MAX_CLASS, SLICE, TierId};
 use crate::heap::fast::{self, Freed};
 use crate::heap::resize::{self, Resized};
 use crate::heap::slab::Slab;
-use crate::heap::{KindId, ThreadHeap, alloc_large, orphans, refill, release, remote, slot, tidy};
+use crate::heap::{
+    KindId, LargeBlock, ThreadHeap, alloc_large, orphans, refill, release, remote, slot, tidy,
+};
 use crate::os::errno::{self, Errno};
 use crate::os::{clock, next};
 use crate::sync::{AtomicU64, Ordering};
@@ -66,8 +68,8 @@ pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn malloc_kind_slow(kind: KindId, size: usize) -> *mut u8 {
-    if size > MAX_REQUEST {
-        return no_memory();
+    if size > MAX_CLASS.get() {
+        return large_slow(kind, size, 1).addr;
     }
     let block = with_heap(|th| {
         retry_environment();
@@ -106,27 +108,34 @@ pub fn calloc_kind(kind: KindId, count: usize, size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn calloc_large_slow(kind: KindId, len: usize) -> *mut u8 {
-    if len > MAX_REQUEST {
-        return no_memory();
+    let block = large_slow(kind, len, 1);
+    if !block.addr.is_null() && !block.zero {
+        // SAFETY: as in `calloc_kind`.
+        unsafe { core::ptr::write_bytes(block.addr, 0, len) };
+    }
+    block.addr
+}
+
+/// A large block; null, with ENOMEM, where there is none.
+#[cold]
+#[inline(never)]
+fn large_slow(kind: KindId, size: usize, align: usize) -> LargeBlock {
+    let none = || LargeBlock {
+        addr: no_memory(),
+        zero: false,
+    };
+    if size > MAX_REQUEST || align > MAX_REQUEST {
+        return none();
     }
     let block = with_heap(|th| {
         retry_environment();
         // SAFETY: as in `malloc_kind_slow`.
         unsafe {
-            tidy::tidy(th, Bytes::new(len));
-            alloc_large(th, kind, Bytes::new(len), Bytes::new(1))
+            tidy::tidy(th, Bytes::ZERO);
+            alloc_large(th, kind, Bytes::new(size), Bytes::new(align))
         }
     });
-    match block {
-        Some(block) if !block.addr.is_null() => {
-            if !block.zero {
-                // SAFETY: as in `calloc_kind`.
-                unsafe { core::ptr::write_bytes(block.addr, 0, len) };
-            }
-            block.addr
-        }
-        _ => no_memory(),
-    }
+    block.filter(|b| !b.addr.is_null()).unwrap_or_else(none)
 }
 
 /// A block whose address is a multiple of `align`, a power of two; errno is ENOMEM where there is
@@ -144,25 +153,8 @@ pub fn aligned_kind(kind: KindId, align: usize, size: usize) -> *mut u8 {
     if align <= SLICE.get() && rounded >= size && rounded <= MAX_CLASS.get() {
         return malloc_kind(kind, rounded);
     }
-    aligned_slow(kind, align, size)
-}
-
-/// Alignments above a slice, and sizes above all classes: a large block.
-#[cold]
-#[inline(never)]
-fn aligned_slow(kind: KindId, align: usize, size: usize) -> *mut u8 {
-    if size > MAX_REQUEST || align > MAX_REQUEST {
-        return no_memory();
-    }
-    let block = with_heap(|th| {
-        retry_environment();
-        // SAFETY: as in `malloc_kind_slow`.
-        unsafe {
-            tidy::tidy(th, Bytes::new(size));
-            alloc_large(th, kind, Bytes::new(size), Bytes::new(align)).addr
-        }
-    });
-    block.filter(|b| !b.is_null()).unwrap_or_else(no_memory)
+    // Alignments above a slice, and sizes above all classes.
+    large_slow(kind, size, align).addr
 }
 
 /// Frees a block of any kind. Null is nothing; a pointer that is not ours goes to the next `free`
@@ -216,9 +208,8 @@ unsafe fn free_slow(block: *mut u8) {
         // SAFETY: `with_heap` gives a heap of this thread's, inside the gate; the rest is the
         // caller's promise.
         let ours = with_heap(|th| unsafe {
-            let size = Bytes::new(fast::usable_size(addr.get()));
             let ours = release::free(th, addr);
-            tidy::tidy(th, size);
+            tidy::tidy(th, Bytes::ZERO);
             ours
         });
         if ours != Some(false) {

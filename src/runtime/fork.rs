@@ -3,7 +3,7 @@
 use super::gate;
 use super::threads::with_heap;
 use crate::arena;
-use crate::heap::{ThreadHeap, orphans, slot};
+use crate::heap::{ThreadHeap, orphans, shelf, slot};
 use crate::os::fork::handlers;
 use crate::os::report::{Warning, warn_once};
 use crate::os::stdio;
@@ -35,6 +35,10 @@ unsafe extern "C" fn prepare() {
     // Relaxed (both): this thread reads them, in either process, before the gate opens.
     INTERRUPTED.store(interrupted, Ordering::Relaxed);
     LISTED.store(listed, Ordering::Relaxed);
+    if !interrupted {
+        // SAFETY: the gate is closed.
+        unsafe { shelf::clear_all() };
+    }
     let failed = arena::before_fork();
     if failed.get() != 0 {
         warn_once(
@@ -74,6 +78,7 @@ unsafe extern "C" fn child() {
         };
         // Relaxed: see `prepare`.
         if INTERRUPTED.load(Ordering::Relaxed) {
+            shelf::forget_all();
             orphans::empty_all_seats_but(me);
         } else {
             gate::inside_as_guest(|| orphans::orphan_all_but(me));

@@ -6,7 +6,7 @@ use crate::arena::{WINDOW, meta};
 use crate::base::Bytes;
 use crate::heap::kind::{MAX_KINDS, kind};
 use crate::heap::{KindHeap, KindId, ThreadHeap, orphans, slot};
-use crate::lockfree::{Inbox, Ownership, Seat};
+use crate::lockfree::{Inbox, Ownership, Seat, Shelf};
 use crate::os::thread::Key;
 use crate::sync::AtomicPtr;
 use core::ffi::c_void;
@@ -97,6 +97,7 @@ fn take_or_make() -> *mut ThreadHeap {
             inbox: Inbox::new(),
             ownership: Ownership::new_owned(),
             seat: Seat::new(),
+            shelf: Shelf::new(),
             next: AtomicPtr::new(core::ptr::null_mut()),
         });
         ThreadHeap::publish(th);

@@ -1,0 +1,269 @@
+//! Large blocks that a thread has freed and may want again: kept for a moment, so that a buffer
+//! of megabytes that comes and goes costs neither the tier's lock nor page faults.
+//!
+//! A block on a shelf is free for the program (a second free of it is found), and held for its
+//! tier: charged, backed, and counted as idle. It goes back to its tier when nobody has wanted it for
+//! [`AGE_MS`] to twice that, when the shelf is full, when the tier refuses a request, when its
+//! thread ends, and before a fork, which would make it a copy.
+
+use super::kind::KindId;
+use super::large;
+use super::slab::Slab;
+use super::thread_heap::ThreadHeap;
+use crate::arena::{PURGE_DELAY_MS, WINDOW, freezes, lane};
+use crate::base::{Addr, Bytes, Millis, SLICE, TierId};
+use crate::lockfree::shelf::PLACES;
+use crate::sync::{AtomicU64, Ordering};
+use core::ptr::NonNull;
+
+/// The largest block that is kept, and what all of a thread's may take, in slices.
+const MAX_BLOCK: usize = Bytes::mib(32).get() / SLICE.get();
+const MAX_ALL: usize = Bytes::mib(64).get() / SLICE.get();
+
+/// How often shelves are looked over; what was there the last time goes.
+const AGE_MS: u64 = PURGE_DELAY_MS / 2;
+
+/// When they were looked over last, in milliseconds.
+static AGED: AtomicU64 = AtomicU64::new(0);
+
+/// What the owner knows of a place without touching the block's descriptor, which another thread
+/// may have taken away.
+#[derive(Clone, Copy)]
+pub struct Note {
+    slices: u32,
+    kind: u16,
+    tier: TierId,
+}
+
+/// The owner's side of its shelf.
+pub struct Notes {
+    notes: [Note; PLACES],
+    /// A bit for each place that was filled, and what lies there in slices: too much where another
+    /// thread has taken something away, never too little.
+    filled: u8,
+    held: u32,
+    /// The place that is cleared next when there is no room.
+    next: u8,
+}
+
+const _: () = assert!(PLACES == u8::BITS as usize);
+
+impl Notes {
+    pub const NEW: Notes = Notes {
+        notes: [Note {
+            slices: 0,
+            kind: 0,
+            tier: TierId::DRAM,
+        }; PLACES],
+        filled: 0,
+        held: 0,
+        next: 0,
+    };
+
+    /// A filled place with a block that will do.
+    fn find(&self, kind: KindId, tier: TierId, slices: usize) -> Option<usize> {
+        let mut left = self.filled;
+        while left != 0 {
+            let at = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if let Some(note) = self.notes.get(at) {
+                let have = note.slices as usize;
+                if have >= slices
+                    && have - slices <= slices / 8
+                    && note.kind == kind.0
+                    && note.tier == tier
+                {
+                    return Some(at);
+                }
+            }
+        }
+        None
+    }
+
+    /// A place that is not filled, if so many slices more may lie on the shelf.
+    fn room_for(&self, slices: usize) -> Option<usize> {
+        let at = self.filled.trailing_ones() as usize;
+        (at < PLACES && self.held as usize + slices <= MAX_ALL).then_some(at)
+    }
+
+    fn fill(&mut self, at: usize, note: Note) {
+        if let Some(place) = self.notes.get_mut(at) {
+            *place = note;
+            self.filled |= 1 << at;
+            self.held += note.slices;
+        }
+    }
+
+    fn empty(&mut self, at: usize) {
+        if let Some(note) = self.notes.get(at)
+            && self.filled >> at & 1 == 1
+        {
+            self.filled &= !(1 << at);
+            self.held -= note.slices;
+        }
+    }
+}
+
+/// A block of this thread's shelf with `slices` slices or up to an eighth more, out of this tier; it is the
+/// caller's then, and its contents are anything.
+///
+/// # Safety
+/// The caller owns `th` and is inside the gate.
+pub unsafe fn take(
+    th: *mut ThreadHeap,
+    kind: KindId,
+    tier: TierId,
+    slices: usize,
+) -> Option<NonNull<Slab>> {
+    // SAFETY: as promised; what is taken from a shelf is the taker's.
+    unsafe {
+        let at = (*th).shelved.find(kind, tier, slices)?;
+        (*th).shelved.empty(at);
+        let slab = (*th).shared.shelf.take(at)?;
+        if (*slab.as_ptr()).seen_freezes != freezes() {
+            give_back(slab);
+            return None;
+        }
+        let first = (*slab.as_ptr()).first_slice();
+        if let Some(lane) = lane(tier) {
+            lane.note_shelved((*slab.as_ptr()).slices as usize, false);
+        }
+        WINDOW.set_tier(first, 1, Some(tier));
+        WINDOW.set_descriptor(first, 1, Some(Addr::of(slab.as_ptr())));
+        Some(slab)
+    }
+}
+
+/// Keeps a large block that the program has freed. False where it is not one to keep.
+///
+/// # Safety
+/// The caller owns `th` and is inside the gate; `slab` is the live descriptor of a large block
+/// that the program gives up.
+pub unsafe fn put(th: *mut ThreadHeap, slab: NonNull<Slab>) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let (slices, tier) = ((*slab.as_ptr()).slices, TierId((*slab.as_ptr()).tier));
+        if slices as usize > MAX_BLOCK || (*slab.as_ptr()).seen_freezes != freezes() {
+            return false;
+        }
+        let Some(lane) = lane(tier) else {
+            return false;
+        };
+        let at = match (*th).shelved.room_for(slices as usize) {
+            Some(at) => at,
+            None => make_room_slow(th, slices as usize),
+        };
+        let first = (*slab.as_ptr()).first_slice();
+        // Nobody finds it any more; without a tier its start is no block's middle either.
+        WINDOW.set_descriptor(first, 1, None);
+        WINDOW.set_tier(first, 1, None);
+        lane.note_shelved(slices as usize, true);
+        let kind = (*slab.as_ptr()).kind;
+        (*th).shelved.fill(at, Note { slices, kind, tier });
+        (*th).shared.shelf.put(at, slab);
+        true
+    }
+}
+
+/// A place on a shelf that has room for so many slices more.
+#[cold]
+#[inline(never)]
+unsafe fn make_room_slow(th: *mut ThreadHeap, slices: usize) -> usize {
+    // SAFETY: the caller owns `th` and is inside the gate.
+    unsafe {
+        for at in 0..PLACES {
+            if (*th).shared.shelf.is_free(at) {
+                (*th).shelved.empty(at);
+            }
+        }
+        loop {
+            if let Some(at) = (*th).shelved.room_for(slices) {
+                return at;
+            }
+            let next = (*th).shelved.next as usize % PLACES;
+            (*th).shelved.next = (*th).shelved.next.wrapping_add(1);
+            (*th).shelved.empty(next);
+            if let Some(slab) = (*th).shared.shelf.take(next) {
+                give_back(slab);
+            }
+        }
+    }
+}
+
+/// Gives a block that was taken from a shelf back to its tier.
+unsafe fn give_back(slab: NonNull<Slab>) {
+    // SAFETY: it is the caller's.
+    unsafe {
+        let slab = slab.as_ptr();
+        if let Some(lane) = lane(TierId((*slab).tier)) {
+            lane.note_shelved((*slab).slices as usize, false);
+        }
+        large::give_back(slab);
+    }
+}
+
+/// Gives back what lies on a thread's shelf. Says whether there was anything.
+///
+/// # Safety
+/// The caller is inside the gate or has closed it.
+pub unsafe fn clear(th: *mut ThreadHeap) -> bool {
+    let mut some = false;
+    for at in 0..PLACES {
+        // SAFETY: heaps are never freed, and the shelf is what others may touch of one.
+        if let Some(slab) = unsafe { (*th).shared.shelf.take(at) } {
+            // SAFETY: taken.
+            unsafe { give_back(slab) };
+            some = true;
+        }
+    }
+    some
+}
+
+/// The same for all threads.
+///
+/// # Safety
+/// As for [`clear`].
+pub unsafe fn clear_all() -> bool {
+    // SAFETY: as promised.
+    ThreadHeap::all().fold(false, |some, th| unsafe { clear(th) } | some)
+}
+
+/// Drops what lies on the shelves without giving it back, for which locks may be needed that are held
+/// below: in a child that a signal handler forked over an interrupted allocator.
+///
+/// # Safety
+/// The caller is the only thread.
+pub unsafe fn forget_all() {
+    for th in ThreadHeap::all() {
+        for at in 0..PLACES {
+            // SAFETY: as in `clear`.
+            let _ = unsafe { (*th).shared.shelf.take(at) };
+        }
+    }
+}
+
+/// Gives back what nobody has wanted for a while, on the shelves of all threads: those that no
+/// longer run cannot.
+///
+/// # Safety
+/// As for [`clear`].
+pub unsafe fn age(now: Millis) {
+    // Relaxed (both): whoever wins the exchange looks them over; nothing else depends on it.
+    let last = AGED.load(Ordering::Relaxed);
+    if now.since(Millis(last)) < AGE_MS
+        || AGED
+            .compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+    {
+        return;
+    }
+    for th in ThreadHeap::all() {
+        for at in 0..PLACES {
+            // SAFETY: as in `clear`.
+            if let Some(slab) = unsafe { (*th).shared.shelf.take_old(at) } {
+                // SAFETY: taken.
+                unsafe { give_back(slab) };
+            }
+        }
+    }
+}
