@@ -6,7 +6,7 @@
 //! | [`inbox`] | freeing threads, one owner | only whole chains are taken, so there is no ABA |
 //! | [`ownership`], [`orphan`] | an exiting thread, freeing threads, an adopter | who posts to an orphan drains it |
 //! | [`gate`] | every thread, the one that forks | Dekker: announce yourself, then look |
-//! | [`shelf`] | a thread, those that tidy up after it | whoever swaps a place to null owns what was there |
+//! | [`shelf`] | a thread, those that tidy up after it | whoever empties a place owns what was there |
 //! | [`account`] | every thread that grows a tier | a charge is one compare-and-swap |
 
 // These live in statics and in zeroed tables, where no `Default` can be called.

@@ -1,9 +1,9 @@
 //! Places where a thread leaves what it may soon want again. Only the owner puts something there;
 //! any thread may take it away when it has lain there for long.
 //!
-//! Whoever swaps a place to null owns what was in it. A look at the place itself says nothing about
+//! Whoever empties a place by a compare-and-swap owns what was in it. A look at the place itself says nothing about
 //! what it leads to: that may be gone by then, so the owner keeps notes of its own on what it put
-//! where, and finds out by the swap whether they are still true.
+//! where, and finds out by that whether they are still true.
 
 use super::const_unless_loom;
 use crate::sync::{AtomicPtr, Ordering};
@@ -45,33 +45,52 @@ impl<T> Shelf<T> {
 
     /// Takes what lies there; for any thread.
     pub fn take(&self, at: usize) -> Option<NonNull<T>> {
-        // Acquire: pairs with the Release in `put`, so that the record is whole.
-        let was = self
-            .place(at)
-            .swap(core::ptr::null_mut(), Ordering::Acquire);
-        NonNull::new(was.map_addr(|a| a & !OLD))
+        loop {
+            // Relaxed: only the address is looked at.
+            let is = self.place(at).load(Ordering::Relaxed);
+            if is.is_null() {
+                return None;
+            }
+            if self.remove(at, is) {
+                return NonNull::new(is.map_addr(|a| a & !OLD));
+            }
+        }
     }
 
     /// Takes what lies there if it lay there at the last call; else marks it; for any thread.
     pub fn take_old(&self, at: usize) -> Option<NonNull<T>> {
-        let place = self.place(at);
         // Relaxed: only the address is looked at.
-        let is = place.load(Ordering::Relaxed);
+        let is = self.place(at).load(Ordering::Relaxed);
         if is.is_null() {
             return None;
         }
+        let record = is.map_addr(|a| a & !OLD);
         if is.addr() & OLD != 0 {
-            return self.take(at);
+            return NonNull::new(record).filter(|_| self.remove(at, is));
         }
         // Relaxed (both): nothing is read through it. If the same record has been taken and put back
         // meanwhile it is marked too early, and given back too early, no more.
-        let _ = place.compare_exchange(
+        let _ = self.place(at).compare_exchange(
             is,
             is.map_addr(|a| a | OLD),
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
         None
+    }
+
+    /// Empties a place that holds just this.
+    fn remove(&self, at: usize, is: *mut T) -> bool {
+        // Acquire: pairs with the Release in `put`, so that the record is whole. Relaxed: after a
+        // failure nothing is read.
+        self.place(at)
+            .compare_exchange(
+                is,
+                core::ptr::null_mut(),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
+            .is_ok()
     }
 }
 

@@ -281,7 +281,8 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
 #[cold]
 #[inline(never)]
 fn foreign_usable_size_slow(block: *mut u8) -> usize {
-    if block.is_null() {
+    // What is ours but no block any more would be a wild pointer to the next in line.
+    if block.is_null() || release::find(Addr::of(block)) == release::Found::Stray {
         return 0;
     }
     match next::usable_size(None) {
