@@ -104,6 +104,7 @@ pub const fn steady_tier(policy: Policy, side: Side, tiers: usize) -> Option<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn a_steady_tier_is_what_place_wants() {
