@@ -37,8 +37,9 @@ impl FileBacking {
                 unsafe { self.freeze_over(addr, off, len, access, &held) }.map(|()| Frozen::Private)
             }
             // SAFETY: as the caller promises.
-            None => unsafe { self.copies.lock().take(addr, len, access, used) }
-                .map(|()| Frozen::Copied),
+            None => {
+                unsafe { self.copies.lock().take(addr, len, access, used) }.map(|()| Frozen::Copied)
+            }
         };
         if let Err(error) = outcome {
             warn_once(

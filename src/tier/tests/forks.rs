@@ -88,7 +88,9 @@ fn a_copy_reads_nothing_that_is_not_used() {
     lane.fill(Bytes::ZERO, SLICE, 3);
     testing::close_descriptor(tier.as_file().current().unwrap().fd());
     let end_of_used = lane.at(SLICE);
-    let frozen = lane.freeze_used(&tier, Bytes::ZERO, SEGMENT.times(2), &|page| page < end_of_used);
+    let frozen = lane.freeze_used(&tier, Bytes::ZERO, SEGMENT.times(2), &|page| {
+        page < end_of_used
+    });
     assert_eq!(frozen, Ok(Frozen::Copied));
     let child = Child::start(How::Fork, || {
         tier.after_fork_child();
