@@ -10,6 +10,8 @@
 #[path = "c_programs/build.rs"]
 #[allow(dead_code)]
 mod build;
+#[path = "faults/cgroup.rs"]
+mod cgroup;
 mod common;
 #[path = "faults/folders.rs"]
 mod folders;

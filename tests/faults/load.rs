@@ -57,6 +57,8 @@ pub struct Load {
     /// Where another user finds the program and the library.
     copies: Option<PathBuf>,
     user: Option<u32>,
+    /// Whether to wait for what the program leaves running.
+    until_closed: bool,
     limits: Vec<(libc::__rlimit_resource_t, u64)>,
     must: Vec<&'static str>,
     may: Vec<&'static str>,
@@ -91,6 +93,7 @@ impl Load {
             root: None,
             copies: None,
             user: None,
+            until_closed: false,
             limits: Vec::new(),
             must: Vec::new(),
             may: Vec::new(),
@@ -119,6 +122,12 @@ impl Load {
     pub fn user(mut self, user: u32, copies: &Path) -> Load {
         self.user = Some(user);
         self.copies = Some(copies.to_path_buf());
+        self
+    }
+
+    /// The program goes on in a process that is not its first.
+    pub fn until_closed(mut self) -> Load {
+        self.until_closed = true;
         self
     }
 
@@ -164,6 +173,11 @@ impl Load {
                 let script = format!("{{ {words}; }} || exit 99; shift {count}; exec env \"$@\"");
                 let mut cmd = build::plain(Path::new("unshare"));
                 cmd.args(["-m", "sh", "-c", &script, "sh"]).args(arguments);
+                cmd
+            }
+            None if self.until_closed => {
+                let mut cmd = build::plain(Path::new("sh"));
+                cmd.args(["-c", "all=$(\"$@\") || exit; echo \"$all\"", "sh", "env"]);
                 cmd
             }
             None => build::plain(Path::new("env")),

@@ -1,6 +1,6 @@
 //! Descriptors that a program closes or takes over, and resource limits that leave little.
 
-use super::load::{DRAM, FILE, FULL, LOST, Load, MEMFD, Verdicts, figure, within};
+use super::load::{DRAM, FILE, FULL, LOST, Load, MEMFD, Verdicts, figure, skipped, within};
 use crate::build;
 
 /// The three usual configurations.
@@ -54,7 +54,7 @@ fn a_daemon_lives_on() {
             "work fork grow=4 close daemon work fork trim grow=8 fork",
             "work grow=4 daemon grow=8 close fork work daemon work fork",
         ] {
-            let load = Load::new("daemon", configuration, steps);
+            let load = Load::new("daemon", configuration, steps).until_closed();
             verdicts.take(load.may_say(LOST).child_may_say(LOST));
         }
     });
@@ -70,7 +70,8 @@ fn few_descriptors() {
         for most in [4, 5, 6, 8] {
             let steps = format!("work {tier} fork grow=8 threads=3 fork {tier}");
             let load = Load::new(&format!("{most} descriptors"), configuration, &steps);
-            verdicts.take(load.limit(libc::RLIMIT_NOFILE, most));
+            // A child forks before it has a file of its own: the only number is the sentinel's then.
+            verdicts.take(load.limit(libc::RLIMIT_NOFILE, most).child_may_say(FULL));
         }
         // A child, and who has closed the file, cannot have another.
         let steps = format!("work {tier} descriptors=3 fork grow=8 {tier} fork");
@@ -89,6 +90,13 @@ fn few_descriptors() {
 #[test]
 fn small_stacks_and_locked_memory() {
     let mut verdicts = Verdicts::default();
+    let may_lock = Load::plain("all locked", "lock work").attempt().is_ok();
+    if !may_lock {
+        skipped(
+            "programs that lock all their memory",
+            "mlockall is refused here",
+        );
+    }
     each(|configuration, has_tier| {
         let tier = if has_tier { "tier=2" } else { "tier=1" };
         let steps = format!("work threads=8 fork fork-on-stack=16384 small-stacks=16384 {tier}");
@@ -97,14 +105,16 @@ fn small_stacks_and_locked_memory() {
         let steps = format!("work fork grow=8 threads=3 fork {tier}");
         let load = Load::new("nothing locked", configuration, &steps);
         verdicts.take(load.limit(libc::RLIMIT_MEMLOCK, 0));
-        let steps = format!("lock {steps} trim fork");
-        let load = Load::new("all locked", configuration, &steps);
-        verdicts.take(load.limit(libc::RLIMIT_MEMLOCK, u64::MAX));
+        if may_lock {
+            let steps = format!("lock {steps} trim fork");
+            verdicts.take(Load::new("all locked", configuration, &steps));
+        }
     });
     verdicts.done();
 }
 
-/// Room for part of the load, down to hardly any: refusals, and no more of them than glibc's by an order.
+/// Room for part of the load, down to hardly any. Blocks in use fill about half of what the heap holds
+/// here (many sizes, few of each), so glibc, whose figure is shown, is refused later.
 #[test]
 fn little_address_space() {
     let steps = "may-refuse work fork grow=8 threads=3 fork trim work";
