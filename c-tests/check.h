@@ -143,29 +143,29 @@ static inline uint64_t pattern_word(uint64_t seed, size_t i)
 static inline void fill(void *p, size_t n, uint64_t seed)
 {
 	unsigned char *at = (unsigned char *)p;
-	for (size_t i = 0; n; i++) {
+	size_t i = 0;
+	/* By name: programs are built so that the plain name is a call. */
+	for (; n >= 8; i++, at += 8, n -= 8) {
 		uint64_t w = pattern_word(seed, i);
-		size_t k = n < 8 ? n : 8;
-		memcpy(at, &w, k);
-		at += k;
-		n -= k;
+		__builtin_memcpy(at, &w, 8);
 	}
+	uint64_t rest = pattern_word(seed, i);
+	memcpy(at, &rest, n);
 }
 
 /* Where the pattern breaks: the offset of the first wrong word, or n when all is right. */
 static inline size_t broken_at(const void *p, size_t n, uint64_t seed)
 {
 	const unsigned char *at = (const unsigned char *)p;
-	size_t left = n;
-	for (size_t i = 0; left; i++) {
-		uint64_t w = pattern_word(seed, i);
-		size_t k = left < 8 ? left : 8;
-		if (memcmp(at, &w, k))
+	size_t left = n, i = 0;
+	for (; left >= 8; i++, at += 8, left -= 8) {
+		uint64_t w = pattern_word(seed, i), have;
+		__builtin_memcpy(&have, at, 8);
+		if (have != w)
 			return n - left;
-		at += k;
-		left -= k;
 	}
-	return n;
+	uint64_t rest = pattern_word(seed, i);
+	return memcmp(at, &rest, left) ? n - left : n;
 }
 
 #define CHECK_FILLED(pointer, size, seed) \

@@ -3,11 +3,24 @@
 //! byte right; a request may be refused. What the library says of it, it says once.
 //!
 //! strace attaches when the program has started, so that it is not the loader's calls that fail.
+//!
+//! The modules in `faults/` are about surroundings that are hostile from the start, or become so:
+//! `c-tests/environment_load.c` lives in them.
 
 #[path = "c_programs/build.rs"]
 #[allow(dead_code)]
 mod build;
+#[path = "faults/cgroup.rs"]
+mod cgroup;
 mod common;
+#[path = "faults/folders.rs"]
+mod folders;
+#[path = "faults/load.rs"]
+mod load;
+#[path = "faults/missing.rs"]
+mod missing;
+#[path = "faults/narrow.rs"]
+mod narrow;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;

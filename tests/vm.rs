@@ -112,8 +112,12 @@ fn smoke() -> Result<(), Failed> {
     bind.push(" ");
     bind.push(&huge);
     cmd.env("HUGE_PAGES", &huge);
+    let load = row::program("environment_load");
+    bind.push(" ");
+    bind.push(&load);
+    cmd.env("ENVIRONMENT_LOAD", &load);
     cmd.env("VM_BIND", bind)
-        .env("VM_ENV", "HUGE_PAGES")
+        .env("VM_ENV", "HUGE_PAGES ENVIRONMENT_LOAD")
         .env("VM_TIMEOUT", (LIMIT.as_secs() - 20).to_string())
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     let ran = common::run(&mut cmd, LIMIT);
@@ -122,7 +126,7 @@ fn smoke() -> Result<(), Failed> {
     let said = ran.out();
     said.lines().filter(verdict).for_each(|l| println!("{l}"));
     let done = said.lines().last().unwrap_or_default();
-    let all = 5 + 2 * PROGRAMS.len() + hazards.len();
+    let all = 7 + 2 * PROGRAMS.len() + hazards.len();
     if ran.status.success() && done == format!("done {all} of {all}") {
         return Ok(());
     }

@@ -147,8 +147,15 @@ impl Lane {
         generation: u32,
         seen: Option<&Mapping>,
     ) -> Outcome {
+        let used = |page: Addr| {
+            WINDOW.slice_of(page).is_some_and(|slice| {
+                // SAFETY: the lane's lock is held, and the record is not kept.
+                let seg = unsafe { WINDOW.segment(slice.segment()) };
+                seg.free >> slice.within_segment() & 1 == 0
+            })
+        };
         // SAFETY: the range is the lane's, mapped shared by its backing.
-        match unsafe { st.backing.freeze(at, st.offset_of(at), len, seen) } {
+        match unsafe { st.backing.freeze(at, st.offset_of(at), len, seen, &used) } {
             Ok(kept) => Outcome {
                 private: kept == Frozen::Private,
                 // Each of them, whatever the first answers.

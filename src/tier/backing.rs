@@ -183,6 +183,9 @@ impl Backing {
     /// copied once `lost` is not 0: give it segment by segment then, and lines too, for a copy
     /// of much memory at once may be refused.
     ///
+    /// `used` says of a page whether it is committed and holds something. A copy leaves the others out:
+    /// to read a hole of a memfd or a tmpfs takes a page of it, and is a SIGBUS where there is none.
+    ///
     /// # Safety
     /// The caller owns the range; it is mapped by this backing, `View::Shared`.
     pub unsafe fn freeze(
@@ -191,11 +194,12 @@ impl Backing {
         off: Bytes,
         len: Bytes,
         seen: Option<&Mapping>,
+        used: &dyn Fn(Addr) -> bool,
     ) -> Result<Frozen, Errno> {
         match self {
             Backing::Dram(_) | Backing::Node(_) => Ok(Frozen::Private),
             // SAFETY: as the caller promises.
-            Backing::File(file) => unsafe { file.freeze(addr, off, len, seen) },
+            Backing::File(file) => unsafe { file.freeze(addr, off, len, seen, used) },
         }
     }
 

@@ -28,18 +28,20 @@ impl Copies {
     pub(super) const NONE: Copies = Copies { first: None };
 
     /// Copies the range aside, to have this protection in the child. What cannot be read (guard
-    /// pages) is left out and reads as zero there, should it ever be made readable.
+    /// pages), and what `used` says no of, is left out and reads as zero there, should it ever be
+    /// made readable.
     ///
     /// ENOMEM when that would take more than half of the memory to be had:
     /// a child without its cold memory is better than a machine out of memory.
     ///
     /// # Safety
-    /// The caller owns the range, and it is readable if `access` says so.
+    /// The caller owns the range, and what is used of it is readable if `access` says so.
     pub(super) unsafe fn take(
         &mut self,
         addr: Addr,
         len: Bytes,
         access: Access,
+        used: &dyn Fn(Addr) -> bool,
     ) -> Result<(), Errno> {
         if limits::available_ram().is_some_and(|available| len.get() > available.get() / 2) {
             return Err(Errno::NOMEM);
@@ -49,6 +51,9 @@ impl Copies {
         let copy = header.add(PAGE);
         let readable = if access.can_read() { len.get() } else { 0 };
         for page in (0..readable).step_by(PAGE.get()).map(Bytes::new) {
+            if !used(addr.add(page)) {
+                continue;
+            }
             let (from, to) = (addr.add(page).as_ptr(), copy.add(page).as_ptr());
             for word in 0..PAGE.get() / 8 {
                 // SAFETY: both ranges are mapped for this page. Other threads may write the first

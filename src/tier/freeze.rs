@@ -21,6 +21,7 @@ impl FileBacking {
         off: Bytes,
         len: Bytes,
         seen: Option<&Mapping>,
+        used: &dyn Fn(Addr) -> bool,
     ) -> Result<Frozen, Errno> {
         let access = seen.map_or(Access::ReadWrite, |line| line.access);
         let known = self.known(&mut self.state.lock());
@@ -36,7 +37,9 @@ impl FileBacking {
                 unsafe { self.freeze_over(addr, off, len, access, &held) }.map(|()| Frozen::Private)
             }
             // SAFETY: as the caller promises.
-            None => unsafe { self.copies.lock().take(addr, len, access) }.map(|()| Frozen::Copied),
+            None => {
+                unsafe { self.copies.lock().take(addr, len, access, used) }.map(|()| Frozen::Copied)
+            }
         };
         if let Err(error) = outcome {
             warn_once(

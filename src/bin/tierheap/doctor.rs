@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::base::config::Config;
 use crate::capabilities::{Capabilities, Userfaultfd, probe, rung};
+use crate::machine::MemoryLimit;
 use crate::tiers::{Tried, check};
 use crate::{Refusal, machine, report, tiers};
 
@@ -185,7 +186,11 @@ fn system() -> Value {
     let overcommit = number("/proc/sys/vm/overcommit_memory");
     json!({
         "memory": machine::memory_total(),
-        "cgroup_memory_limit": machine::memory_limit(),
+        "cgroup_memory_limit": match machine::memory_limit() {
+            MemoryLimit::Bytes(bytes) => json!(bytes),
+            MemoryLimit::Unlimited => Value::Null,
+            unknown => json!(unknown.shown()),
+        },
         "thp": machine::chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
         "thp_shmem": machine::chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
         "overcommit": overcommit,

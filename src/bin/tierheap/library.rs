@@ -22,8 +22,8 @@ pub fn find() -> Result<Library, Refusal> {
         let path = std::path::absolute(&path).unwrap_or_else(|_| path.into());
         return inspect(path).map_err(|why| Refusal::usage(format!("TIERHEAP_LIB: {why}")));
     }
-    let beside = std::env::current_exe().ok();
-    let beside = beside.as_deref().and_then(Path::parent);
+    let this = this_command();
+    let beside = this.as_deref().and_then(Path::parent);
     for place in ["", "../lib", "../lib/tierheap"] {
         let Some(dir) = beside else { break };
         if let Ok(path) = dir.join(place).join(NAME).canonicalize() {
@@ -37,6 +37,23 @@ pub fn find() -> Result<Library, Refusal> {
              and ../lib/tierheap from there, and where the system's loader looks"
         ))),
     }
+}
+
+/// The file of this process: by /proc, and where that is not mounted (chroots) by the path that exec
+/// was given.
+fn this_command() -> Option<PathBuf> {
+    std::env::current_exe().ok().or_else(|| {
+        // SAFETY: reads a table that lives as long as the process.
+        let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+        if path.is_null() {
+            return None;
+        }
+        // SAFETY: the kernel left a terminated string there at exec.
+        let path = unsafe { CStr::from_ptr(path) };
+        Path::new(OsStr::from_bytes(path.to_bytes()))
+            .canonicalize()
+            .ok()
+    })
 }
 
 /// Where the loader finds the plain name. Only loading asks all the places it knows: its cache,

@@ -201,10 +201,32 @@ pub fn kernel() -> String {
     read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into())
 }
 
+/// What bounds the memory of this process's control groups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryLimit {
+    Bytes(u64),
+    Unlimited,
+    /// Neither /proc nor the control groups are to be seen here.
+    Unknown,
+}
+
+impl MemoryLimit {
+    pub fn shown(self) -> String {
+        match self {
+            MemoryLimit::Bytes(bytes) => crate::report::size(bytes),
+            MemoryLimit::Unlimited => "unlimited".into(),
+            MemoryLimit::Unknown => "unknown".into(),
+        }
+    }
+}
+
 /// The least memory limit of this process's control groups.
-pub fn memory_limit() -> Option<u64> {
-    let groups = read("/proc/self/cgroup")?;
+pub fn memory_limit() -> MemoryLimit {
+    let Some(groups) = read("/proc/self/cgroup") else {
+        return MemoryLimit::Unknown;
+    };
     let mut least: Option<u64> = None;
+    let (mut asked, mut mounted) = (false, false);
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -215,7 +237,10 @@ pub fn memory_limit() -> Option<u64> {
             "memory" => (&["/sys/fs/cgroup/memory"], "memory.limit_in_bytes"),
             _ => continue,
         };
+        asked = true;
         for root in roots {
+            // Not memory.max, which the root of version 2 lacks.
+            mounted |= Path::new(root).join("cgroup.procs").exists();
             let group = Path::new(root).join(path.trim_start_matches('/'));
             for dir in group.ancestors().take_while(|dir| dir.starts_with(root)) {
                 // "max" does not parse; version 1 writes a number near 2^63 for no limit.
@@ -226,7 +251,11 @@ pub fn memory_limit() -> Option<u64> {
             }
         }
     }
-    least
+    match least {
+        Some(limit) => MemoryLimit::Bytes(limit),
+        None if asked && !mounted => MemoryLimit::Unknown,
+        None => MemoryLimit::Unlimited,
+    }
 }
 
 /// A resource limit's soft value; `None` is unlimited.

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use crate::base::config::{Config, Stats, pairs};
+use crate::machine::MemoryLimit;
 use crate::{Refusal, library, machine, program, report, tiers};
 
 #[derive(clap::Args)]
@@ -195,14 +196,20 @@ fn check(text: &[u8], inherited: bool) -> Result<(), Refusal> {
             .for_each(|w| report::warning(&format!("{}: {w}", tried.name)));
         refused.extend(tried.refused.map(|why| format!("{}: {why}", tried.name)));
     }
-    if let (Some(budget), Some(total)) = (config.dram, machine::memory_total())
-        && budget.get() as u64 > total
-    {
-        report::warning(&format!(
-            "dram: the budget {} is more than this machine's {}",
-            report::size(budget.get() as u64),
-            report::size(total)
-        ));
+    if let Some(budget) = config.dram {
+        let of_group = match machine::memory_limit() {
+            MemoryLimit::Bytes(limit) => Some((limit, "this control group's")),
+            MemoryLimit::Unlimited | MemoryLimit::Unknown => None,
+        };
+        let of_machine = machine::memory_total().map(|total| (total, "this machine's"));
+        let least = of_group.into_iter().chain(of_machine).min();
+        if let Some((most, whose)) = least.filter(|&(most, _)| budget.get() as u64 > most) {
+            report::warning(&format!(
+                "dram: the budget {} is more than {whose} {}",
+                report::size(budget.get() as u64),
+                report::size(most)
+            ));
+        }
     }
     if let Stats::Path(path) = config.stats {
         let path = Path::new(OsStr::from_bytes(path));

@@ -93,7 +93,12 @@ fn try_directory(tried: &mut Tried, dir: &Path, must_be_dax: bool) -> Result<(),
         return Err("not a directory".into());
     }
     let mount = machine::mount_of(dir);
-    let fstype = mount.as_ref().map_or("unknown", |m| m.fstype.as_str());
+    let fstype = match &mount {
+        Some(mount) => mount.fstype.as_str(),
+        // Without /proc.
+        None if is_tmpfs(dir) => "tmpfs",
+        None => "unknown",
+    };
     tried.what = format!("{fstype} file");
     tried.free = free_space(dir);
 
@@ -114,8 +119,7 @@ fn try_directory(tried: &mut Tried, dir: &Path, must_be_dax: bool) -> Result<(),
             .notes
             .push("this file system is DRAM itself: the tier saves none".into());
     } else {
-        let limit = machine::memory_limit();
-        let limit = limit.map_or("unlimited".into(), report::size);
+        let limit = machine::memory_limit().shown();
         tried.what = format!("{fstype} file through the page cache");
         tried.notes.push(format!(
             "its pages in the page cache count against the memory limit of this control group ({limit})"
@@ -226,6 +230,17 @@ pub fn directory_is_dax(dir: &Path) -> Result<bool, String> {
     unnamed_file(&mut Tried::default(), dir).map(|file| is_dax(&file))
 }
 
+fn is_tmpfs(dir: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: statfs is plain numbers, for which zero is a value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` is NUL-terminated and `found` a valid place for the answer.
+    let result = unsafe { libc::statfs(path.as_ptr(), &mut found) };
+    result == 0 && found.f_type == libc::TMPFS_MAGIC
+}
+
 pub fn free_space(dir: &Path) -> Option<u64> {
     let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).ok()?;
     // SAFETY: statvfs is plain numbers, for which zero is a value.
@@ -268,6 +283,11 @@ fn try_kmem(tried: &mut Tried) -> Result<(), String> {
 fn try_nodes(tried: &mut Tried, set: &NodeSet) -> Result<(), String> {
     tried.what = "memory node".into();
     let known = machine::nodes();
+    if known.is_empty() {
+        return Err(
+            "the nodes of this machine are not to be seen in /sys/devices/system/node".into(),
+        );
+    }
     let listed = known
         .iter()
         .map(|node| node.id.to_string())

@@ -80,6 +80,30 @@ fn a_lost_descriptor_costs_the_child_a_copy_and_the_parent_nothing() {
 }
 
 #[test]
+fn a_copy_reads_nothing_that_is_not_used() {
+    let tier = memfd_tier();
+    let lane = Lane::new(SEGMENT.times(2));
+    lane.map(&tier, Bytes::ZERO, SEGMENT.times(2)).unwrap();
+    lane.commit(&tier, Bytes::ZERO, SLICE).unwrap();
+    lane.fill(Bytes::ZERO, SLICE, 3);
+    testing::close_descriptor(tier.as_file().current().unwrap().fd());
+    let end_of_used = lane.at(SLICE);
+    let frozen = lane.freeze_used(&tier, Bytes::ZERO, SEGMENT.times(2), &|page| {
+        page < end_of_used
+    });
+    assert_eq!(frozen, Ok(Frozen::Copied));
+    let child = Child::start(How::Fork, || {
+        tier.after_fork_child();
+        let rest = SEGMENT.times(2).saturating_sub(SLICE);
+        lane.holds(Bytes::ZERO, SLICE, 3) && lane.is_zero(SLICE, rest)
+    });
+    tier.after_fork_parent();
+    assert_eq!(child.end(), Ended::Exit(0));
+    // To read a hole of a memfd takes a page of it, which on a full tmpfs is a SIGBUS.
+    assert_eq!(map::resident(lane.base, SEGMENT.times(2)), SLICE);
+}
+
+#[test]
 fn what_an_older_file_holds_is_not_taken_for_the_current_ones() {
     let dir = tempfile::tempdir().unwrap();
     for tier in [file_tier(dir.path()), memfd_tier()] {
@@ -148,7 +172,7 @@ fn a_refused_freeze_leaves_the_range_shared() {
     lane.fill(Bytes::ZERO, SEGMENT, 7);
     // No file offset is unaligned: the kernel refuses.
     // SAFETY: the range is mapped by the tier.
-    let refused = unsafe { tier.freeze(lane.base, Bytes::new(1), SEGMENT, None) };
+    let refused = unsafe { tier.freeze(lane.base, Bytes::new(1), SEGMENT, None, &|_| true) };
     assert_eq!(refused, Err(Errno::INVAL));
     assert!(lane.holds(Bytes::ZERO, SEGMENT, 7));
     let child = Child::start(How::Fork, || {

@@ -46,6 +46,15 @@ impl Lane {
         unsafe { tier.release(self.at(off), off, len, view) }
     }
     fn freeze(&self, tier: &Backing, off: Bytes, len: Bytes) -> Result<Frozen, crate::os::Errno> {
+        self.freeze_used(tier, off, len, &|_| true)
+    }
+    fn freeze_used(
+        &self,
+        tier: &Backing,
+        off: Bytes,
+        len: Bytes,
+        used: &dyn Fn(Addr) -> bool,
+    ) -> Result<Frozen, crate::os::Errno> {
         // As the arena does: by the kernel's lines.
         let (from, to) = (self.at(off), self.at(off).add(len));
         let mut outcome = Ok(Frozen::Private);
@@ -55,7 +64,7 @@ impl Lane {
                 let off = start.offset_from(self.base);
                 assert_eq!(line.offset, line.start.offset_from(self.base));
                 // SAFETY: the range is mapped by the tier.
-                match unsafe { tier.freeze(start, off, end.offset_from(start), Some(line)) } {
+                match unsafe { tier.freeze(start, off, end.offset_from(start), Some(line), used) } {
                     Ok(Frozen::Private) => {}
                     other => outcome = other,
                 }
