@@ -27,7 +27,8 @@ impl<T> Shelf<T> {
     }
 
     fn place(&self, at: usize) -> &AtomicPtr<T> {
-        &self.places[at % PLACES]
+        let [first, ..] = &self.places;
+        self.places.get(at).unwrap_or(first)
     }
 
     /// For the owner: whether it may put something there.

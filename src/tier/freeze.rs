@@ -36,8 +36,8 @@ impl FileBacking {
                 // SAFETY: as the caller promises; the range is mapped to this very file.
                 unsafe { self.freeze_over(addr, off, len, access, &held) }.map(|()| Frozen::Private)
             }
-            // SAFETY: as the caller promises.
             None => {
+                // SAFETY: as the caller promises.
                 unsafe { self.copies.lock().take(addr, len, access, used) }.map(|()| Frozen::Copied)
             }
         };

@@ -72,11 +72,9 @@ fn stress_ng_long() {
         "mremap",
         "madvise",
         "brk",
-        "tmpfs",
         "remap",
         "vm-splice",
         "zombie",
-        "exec",
     ];
     Suite::new("stress-ng", LONG).run(|place| stress(place, 120, &stressors));
 }
