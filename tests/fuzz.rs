@@ -13,10 +13,12 @@
 mod common;
 #[path = "model_heap/acts.rs"]
 mod acts;
+#[allow(dead_code)] // what only other tests use
 #[path = "model_heap/heap.rs"]
 mod heap;
 #[path = "model_heap/more.rs"]
 mod more;
+#[allow(dead_code)] // what only other tests use
 #[path = "model_heap/ops.rs"]
 mod ops;
 #[path = "model_heap/session.rs"]

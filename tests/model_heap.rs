@@ -9,8 +9,10 @@
 //! with calls as a failure prints them, one a line. More and longer ones: PROPTEST_CASES=5000.
 
 mod common;
+#[allow(dead_code)] // what only other tests use
 #[path = "model_heap/heap.rs"]
 mod heap;
+#[allow(dead_code)] // what only other tests use
 #[path = "model_heap/ops.rs"]
 mod ops;
 #[path = "model_heap/random.rs"]

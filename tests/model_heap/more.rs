@@ -117,10 +117,18 @@ impl Heap {
         assert_eq!(name, c"success");
     }
 
-    /// Allocates and frees in all kinds, without the model, until told to stop.
+    pub fn handles(&self) -> Kinds {
+        Kinds(Target::ALL.map(|t| self.kind(t) as usize))
+    }
+}
+
+/// The kinds' handles, as numbers that threads may share.
+pub struct Kinds([usize; Target::ALL.len()]);
+
+impl Kinds {
+    /// Allocates and frees in all of them, without the model, until told to stop.
     pub fn churn(&self, stop: &AtomicBool) {
         let mut held = [null_mut::<c_void>(); 32];
-        let kinds = Target::ALL.map(|t| self.kind(t));
         let mut turn = 0;
         // Relaxed: only to be seen some time.
         while !stop.load(Ordering::Relaxed) {
@@ -129,7 +137,8 @@ impl Heap {
             // SAFETY: null or a block of this thread's.
             unsafe { tierheap_free(*place) };
             let size = (turn * 2_654_435_761) % (64 << (turn % 10));
-            *place = tierheap_malloc(kinds[turn % kinds.len()], size);
+            let kind = self.0[turn % self.0.len()] as *mut tierheap_kind;
+            *place = tierheap_malloc(kind, size);
         }
         for block in held {
             // SAFETY: as above.

@@ -4,6 +4,7 @@
 
 use crate::acts::Act;
 use crate::heap::{Block, Heap};
+use crate::more::Kinds;
 use crate::ops::Op;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,8 +26,9 @@ const PLENTY_BYTES: usize = 24 << 20;
 enum Job {
     Call(Option<Block>, Op),
     Trim,
-    /// Allocates and frees by itself until told not to: a fork finds it anywhere.
-    Churn(Arc<AtomicBool>),
+    /// Allocates and frees by itself until told not to: a fork finds it anywhere, but in a lock of
+    /// the model's.
+    Churn(Kinds, Arc<AtomicBool>),
 }
 
 /// Another thread. Each job is answered, in order, by the block that came of it.
@@ -49,8 +51,8 @@ impl Worker {
                         tierheap::trim();
                         None
                     }
-                    Job::Churn(stop) => {
-                        heap.churn(&stop);
+                    Job::Churn(kinds, stop) => {
+                        kinds.churn(&stop);
                         None
                     }
                 };
@@ -207,8 +209,10 @@ impl Session {
         self.meet();
         let stop = Arc::new(AtomicBool::new(false));
         if busy {
-            self.worker(0).order(Job::Churn(stop.clone()));
-            self.worker(1).order(Job::Churn(stop.clone()));
+            for who in 0..2 {
+                let job = Job::Churn(self.heap.handles(), stop.clone());
+                self.worker(who).order(job);
+            }
         }
         let (mine, mut its) = UnixStream::pair().unwrap();
         // SAFETY: the child uses what this thread owns, and leaves by `_exit`.
@@ -238,8 +242,9 @@ impl Session {
         }
         self.live.iter().for_each(Block::verify);
         self.live.iter().for_each(|b| self.heap.ask(b));
-        // Those of the other threads are gone, with what they had not sent.
-        self.workers = [const { None }; THREADS].map(|none: Option<Worker>| none);
+        // The other threads are not in this process, and may have held the locks of their
+        // channels: nothing of them is touched, not even to be dropped.
+        std::mem::forget(std::mem::take(&mut self.workers));
         for turn in 0..40 {
             let target = crate::ops::Target::ALL[turn % 7];
             let op = match turn % 5 {
