@@ -29,8 +29,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const BYTES: &str = "TIERHEAP_FUZZ_BYTES";
-/// A sequence takes milliseconds; a whole folder of them is one process.
-const LIMIT: Duration = Duration::from_secs(120);
+/// A string takes some fifty milliseconds, and a process gets twenty of them.
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// The target over these files, one after the other, in a process of its own. Where it fails, each
 /// alone, to say which; where none does alone, it was the whole.
@@ -83,7 +83,7 @@ fn corpus() {
         .collect();
     files.sort();
     assert!(files.len() >= 20, "a corpus of {} files", files.len());
-    files.chunks(100).for_each(run);
+    files.chunks(TOGETHER).for_each(run);
 }
 
 /// Strings of up to two thousand bytes, the same for each seed.
@@ -100,7 +100,7 @@ fn string(seed: u64) -> Vec<u8> {
 }
 
 /// So many strings to a process: heaps, lanes and kinds of one are used again by the next.
-const TOGETHER: u64 = 50;
+const TOGETHER: usize = 20;
 
 fn random(seconds: u64) {
     let dir = tempfile::tempdir().unwrap();
@@ -109,14 +109,16 @@ fn random(seconds: u64) {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => 1,
     };
-    for round in 0.. {
-        let seeds = first + round * TOGETHER..first + (round + 1) * TOGETHER;
+    let mut next = first;
+    loop {
+        let seeds = next..next + TOGETHER as u64;
+        next = seeds.end;
         let file = |seed: u64| {
             let file = dir.path().join(format!("seed-{seed}"));
             std::fs::write(&file, string(seed)).unwrap();
             file
         };
-        let files: Vec<_> = seeds.clone().map(file).collect();
+        let files: Vec<_> = seeds.map(file).collect();
         let ran = std::panic::catch_unwind(|| run(&files));
         if let Err(panic) = ran {
             eprintln!("kept in {}", dir.keep().display());
@@ -124,7 +126,7 @@ fn random(seconds: u64) {
         }
         files.iter().for_each(|f| std::fs::remove_file(f).unwrap());
         if start.elapsed() > Duration::from_secs(seconds) {
-            return eprintln!("{} strings of bytes", (round + 1) * TOGETHER);
+            return eprintln!("{} strings of bytes", next - first);
         }
     }
 }

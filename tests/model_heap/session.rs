@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 /// Other threads.
 const THREADS: usize = 3;
 /// Children of one sequence: each costs more than all else in it.
-const FORKS: usize = 3;
+const FORKS: usize = 2;
 /// Blocks, and bytes in them, above which a call that would make another frees one.
 const PLENTY: usize = 300;
 const PLENTY_BYTES: usize = 24 << 20;
@@ -189,7 +189,8 @@ impl Session {
         self.meet();
         // Frees of another heap's blocks wait in batches, and count as live until they arrive.
         // What arrives may have to be sent on, to who has the slab by now.
-        for _ in 0..2 {
+        let rounds = 1 + usize::from(self.workers.iter().any(Option::is_some));
+        for _ in 0..rounds {
             for worker in self.workers.iter_mut().flatten() {
                 worker.order(Job::Trim);
             }
