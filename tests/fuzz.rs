@@ -4,15 +4,15 @@
 //! A string runs in a process of its own, so that what it crashes or hangs is told, and is kept:
 //!
 //! ```sh
-//! TIERHEAP_FUZZ_BYTES=FILE cargo test --test fuzz -- --exact one --nocapture   # that file again
-//! TIERHEAP_FUZZ_SECONDS=600 cargo test --test fuzz -- --ignored                # more random ones
+//! TIERHEAP_FUZZ_BYTES=FILE cargo test --test fuzz -- --exact corpus --nocapture   # that file again
+//! TIERHEAP_FUZZ_SECONDS=600 cargo test --test fuzz -- --ignored                   # more random ones
 //! ```
 //!
-//! `TIERHEAP_FUZZ_SHOW=1` prints each act before it is done.
+//! `TIERHEAP_FUZZ_SHOW=1` prints the acts first.
 
-mod common;
 #[path = "model_heap/acts.rs"]
 mod acts;
+mod common;
 #[allow(dead_code)] // what only other tests use
 #[path = "model_heap/heap.rs"]
 mod heap;
@@ -24,6 +24,7 @@ mod ops;
 #[path = "model_heap/session.rs"]
 mod session;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ fn run(files: &[PathBuf]) {
     let attempt = |files: &[PathBuf]| {
         let list: Vec<_> = files.iter().map(|f| f.to_str().unwrap()).collect();
         let mut cmd = Command::new(std::env::current_exe().unwrap());
-        cmd.args(["--exact", "one", "--nocapture", "--include-ignored"])
+        cmd.args(["--exact", "corpus", "--nocapture"])
             .env(BYTES, list.join(":"))
             .env_remove("TIERHEAP");
         match common::finish(&mut cmd, LIMIT) {
@@ -58,15 +59,10 @@ fn run(files: &[PathBuf]) {
     panic!("one after the other, {files:?}: {failure}");
 }
 
-/// The files that the environment names.
-#[test]
-#[ignore = "run by the other tests, with files to play"]
-fn one() {
-    let Some(files) = std::env::var_os(BYTES) else {
-        return eprintln!("SKIPPED {BYTES} names no file to play");
-    };
+/// Plays files, in this process.
+fn play(files: &OsStr) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for file in std::env::split_paths(&files) {
+    for file in std::env::split_paths(files) {
         let acts = acts::of_bytes(&std::fs::read(&file).unwrap());
         if std::env::var_os("TIERHEAP_FUZZ_SHOW").is_some() {
             acts.iter().for_each(|act| eprintln!("{act:?}"));
@@ -77,6 +73,9 @@ fn one() {
 
 #[test]
 fn corpus() {
+    if let Some(files) = std::env::var_os(BYTES) {
+        return play(&files);
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
     let mut files: Vec<_> = (std::fs::read_dir(&folder).unwrap())
         .map(|entry| entry.unwrap().path())

@@ -14,8 +14,16 @@ impl Heap {
     pub fn ask(&self, block: &Block) {
         let addr = block.addr as *const c_void;
         // SAFETY: a live block.
-        assert_eq!(unsafe { tierheap_usable_size(addr) }, block.usable, "{block:x?}");
-        assert_eq!(tierheap_kind_of(addr), self.kind(block.target), "{block:x?}");
+        assert_eq!(
+            unsafe { tierheap_usable_size(addr) },
+            block.usable,
+            "{block:x?}"
+        );
+        assert_eq!(
+            tierheap_kind_of(addr),
+            self.kind(block.target),
+            "{block:x?}"
+        );
         let last = block.usable.max(1) - 1;
         for at in (0..=last).step_by(4096).chain([last]) {
             let here = tierheap_tier_of((block.addr + at) as *const c_void);
@@ -100,10 +108,19 @@ impl Heap {
         };
         let rust: Vec<_> = tierheap::stats().tiers().collect();
         assert_eq!(c.tiers as usize, rust.len());
-        for (c, rust) in c.tier.iter().zip(&rust).filter(|(_, r)| !self.is_shared(r.tier)) {
+        for (c, rust) in c
+            .tier
+            .iter()
+            .zip(&rust)
+            .filter(|(_, r)| !self.is_shared(r.tier))
+        {
             assert_eq!(c.asked, rust.asked.unwrap() as u64, "{rust:?}");
             assert_eq!(c.held, rust.held as u64, "{rust:?}");
-            assert_eq!(c.limit, rust.limit.map_or(u64::MAX, |l| l as u64), "{rust:?}");
+            assert_eq!(
+                c.limit,
+                rust.limit.map_or(u64::MAX, |l| l as u64),
+                "{rust:?}"
+            );
             assert_eq!(c.fallbacks, rust.fallbacks, "{rust:?}");
         }
         let mut text = Vec::<u8>::with_capacity(16 << 10);
