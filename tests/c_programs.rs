@@ -16,3 +16,5 @@ mod fork;
 mod libc_names;
 #[path = "c_programs/stress.rs"]
 mod stress;
+#[path = "c_programs/valgrind.rs"]
+mod valgrind;

@@ -9,10 +9,14 @@
 //! with calls as a failure prints them, one a line. More and longer ones: PROPTEST_CASES=5000.
 
 mod common;
+#[allow(dead_code)] // what only other tests use
 #[path = "model_heap/heap.rs"]
 mod heap;
+#[allow(dead_code)] // what only other tests use
 #[path = "model_heap/ops.rs"]
 mod ops;
+#[path = "model_heap/random.rs"]
+mod random;
 
 use heap::{Block, Heap};
 use ops::{Op, Target};
@@ -37,42 +41,22 @@ fn again(test: &str) -> Command {
     cmd
 }
 
-/// Does one call; what came of it joins the live blocks.
-fn step(heap: &Heap, live: &mut Vec<Block>, op: Op) {
-    let took = |live: &mut Vec<Block>, pick: usize| {
-        (!live.is_empty()).then(|| live.swap_remove(pick % live.len()))
-    };
-    let block = match op {
-        Op::Malloc(target, size) => heap.malloc(target, size),
-        Op::Calloc(target, count, size) => heap.calloc(target, count, size),
-        Op::Aligned(target, shift, size) => heap.aligned(target, 1 << shift, size),
-        Op::Posix(target, shift, size) => heap.posix(target, 1 << shift, size),
-        Op::Realloc(pick, size, to) => match took(live, pick) {
-            Some(block) => heap.realloc(block, size, to),
-            None => None,
-        },
-        Op::Free(pick) => {
-            if let Some(block) = took(live, pick) {
-                heap.free(block);
-            }
-            None
-        }
-    };
-    live.extend(block);
+/// On the disk that holds the build: a tmpfs would hide what only a real file system does.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 fn run_script(ops: &[Op]) {
-    let heap = Heap::new();
+    let folder = folder();
+    let heap = Heap::new(folder.path(), true);
     let mut live = Vec::new();
     for &op in ops {
-        step(&heap, &mut live, op);
+        heap.step(&mut live, op);
         live.iter().for_each(Block::verify_ends);
     }
     live.iter().for_each(Block::verify);
     heap.audit(live.iter());
-    let (strict, rest): (Vec<_>, Vec<_>) =
-        live.into_iter().partition(|b| b.target == Target::Strict);
-    heap.end(strict.into_iter().chain(rest).collect());
+    heap.end(live);
 }
 
 #[test]
@@ -89,7 +73,7 @@ fn one_thread() {
     };
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("script");
-    proptest!(config, |(ops in ops::sequence(600))| {
+    proptest!(config, |(ops in random::sequence(600))| {
         std::fs::write(&script, ops::text(&ops)).unwrap();
         let ran = common::run(again("one_thread").env(SCRIPT, &script), LIMIT);
         prop_assert!(
@@ -103,7 +87,7 @@ fn one_thread() {
 
 #[test]
 fn scripts_survive_their_text() {
-    proptest!(Config { failure_persistence: None, ..Config::default() }, |(ops in ops::sequence(50))| {
+    proptest!(Config { failure_persistence: None, ..Config::default() }, |(ops in random::sequence(50))| {
         prop_assert_eq!(ops::parse(&ops::text(&ops)), ops);
     });
 }
@@ -118,7 +102,8 @@ fn an_emptied_kind_has_room() {
         let ran = common::run(&mut cmd, LIMIT).must_succeed("the same alone");
         return assert!(ran.out().contains("1 passed"), "{}", ran.out());
     }
-    let heap = Heap::new();
+    let folder = folder();
+    let heap = Heap::new(folder.path(), true);
     for size in [16, 3000, 64 << 10, 65_544, 1 << 20] {
         let block = heap.malloc(Target::Strict, size);
         heap.free(block.unwrap_or_else(|| panic!("no {size} bytes in an empty kind of 2 MiB")));
@@ -141,7 +126,7 @@ fn worker(
     others: Vec<Sender<Block>>,
 ) -> Vec<Block> {
     for (turn, &op) in ops.iter().enumerate() {
-        step(heap, &mut live, op);
+        heap.step(&mut live, op);
         if turn % 3 == 0 && !live.is_empty() {
             let block = live.swap_remove(turn % live.len());
             // A thread that has ended takes no more: the block stays here.
@@ -174,8 +159,9 @@ fn run_threads(seed: u64) {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let sequences = proptest::collection::vec(ops::sequence(CALLS), THREADS);
-    let heap = Heap::new();
+    let sequences = proptest::collection::vec(random::sequence(CALLS), THREADS);
+    let folder = folder();
+    let heap = Heap::new(folder.path(), true);
     let mut shares: Vec<Vec<Block>> = (0..THREADS).map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
         let sequences = sequences.new_tree(&mut runner).unwrap().current();

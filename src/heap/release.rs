@@ -98,6 +98,8 @@ pub unsafe fn free(me: *mut ThreadHeap, addr: Addr) -> bool {
 pub unsafe fn free_owned(me: *mut ThreadHeap, slab: *mut Slab, addr: Addr) {
     // SAFETY: as promised; `place` gives an index within the words (see `words_for`).
     unsafe {
+        // Relaxed: the owner's own field. Another's slab would lose bits without a word.
+        debug_assert!((*slab).owner.load(Ordering::Relaxed) == me);
         let index = match (*slab).place(addr.get()) {
             Place::Interior => return bad_free(addr, Fault::Interior),
             Place::Block(index) => index,

@@ -59,7 +59,7 @@ pub fn compile(source: &str, output: &Path, arguments: &[OsString]) {
     std::fs::rename(&unfinished, output).unwrap();
 }
 
-fn output(name: &str) -> PathBuf {
+pub fn output(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-tests");
     std::fs::create_dir_all(&dir).unwrap();
     dir.join(name)

@@ -1,9 +1,10 @@
 //! The heap under test, each of its answers checked against what must hold of it: who owns which
 //! bytes, and what stands in them.
 
-use crate::ops::Target;
+use crate::ops::{Op, Target};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,29 +15,31 @@ const KIB: usize = 1 << 10;
 /// A live block. `id` is in its contents: each is filled in full, its slack included.
 #[derive(Debug)]
 pub struct Block {
-    addr: usize,
+    pub addr: usize,
     pub size: usize,
-    usable: usize,
+    pub usable: usize,
     pub target: Target,
-    tier: i32,
+    pub tier: i32,
     id: u64,
 }
 
 /// The heap with its kinds, and the intervals of all live blocks.
 pub struct Heap {
     /// Handles, as numbers so that threads share them, and the cold tier of each.
-    kinds: [(usize, i32); Target::ALL.len()],
+    kinds: Mutex<[(usize, i32); Target::ALL.len()]>,
     spans: Mutex<BTreeMap<usize, usize>>,
     ids: AtomicU64,
-    _folder: tempfile::TempDir,
+    folder: PathBuf,
+    /// Nobody but this model allocates: the statistics are those of its blocks.
+    alone: bool,
 }
 
-fn set_errno(value: i32) {
+pub fn set_errno(value: i32) {
     // SAFETY: the address of this thread's errno.
     unsafe { *libc::__errno_location() = value };
 }
 
-fn errno() -> i32 {
+pub fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
@@ -81,6 +84,12 @@ impl Block {
         }
     }
 
+    /// Writes it anew, so that its old contents are wrong from here on.
+    pub fn rewrite(&mut self, heap: &Heap) {
+        self.id = heap.next_id();
+        self.fill();
+    }
+
     /// All its bytes are as they were written.
     pub fn verify(&self) {
         self.expect_id(self.id, 0, self.usable);
@@ -94,52 +103,61 @@ impl Block {
 }
 
 impl Heap {
-    pub fn new() -> Heap {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let spec = |target: Target| match target {
-            Target::File => format!("cold=file:{};policy=cold", folder.path().display()),
-            Target::Sized => "cold=memfd;policy=size;threshold=1K".to_string(),
-            Target::Small => "cold=memfd,limit:1M;policy=cold".to_string(),
-            Target::Strict => "cold=memfd,limit:2M;policy=cold;strict=1".to_string(),
-            Target::Default | Target::Dram | Target::Cold => unreachable!(),
-        };
-        let kinds = Target::ALL.map(|target| {
-            let kind = match target {
-                Target::Default => tierheap_kind_default(),
-                Target::Dram => tierheap_kind_dram(),
-                Target::Cold => tierheap_kind_cold(),
-                other => {
-                    let text = CString::new(spec(other)).unwrap();
-                    let mut kind = null_mut();
-                    // SAFETY: a string, and a place for the kind.
-                    let code = unsafe { tierheap_kind_create(text.as_ptr(), &mut kind) };
-                    assert_eq!(code, TIERHEAP_OK, "{text:?}");
-                    kind
-                }
-            };
-            assert!(!kind.is_null(), "{target:?}");
-            // Large enough for every kind to take it from the tier that it prefers.
-            let probe = tierheap_malloc(kind, 2 * KIB);
-            let tier = tierheap_tier_of(probe);
-            let cold = !matches!(target, Target::Default | Target::Dram);
-            assert!(
-                if cold { tier > 1 } else { tier == 1 },
-                "{target:?}: {tier}"
-            );
-            // SAFETY: just made.
-            unsafe { tierheap_free(probe) };
-            (kind as usize, tier)
-        });
-        Heap {
-            kinds,
+    /// With a folder for the tier that is made of files.
+    pub fn new(folder: &Path, alone: bool) -> Heap {
+        let heap = Heap {
+            kinds: Mutex::new([(0, 0); Target::ALL.len()]),
             spans: Mutex::new(BTreeMap::new()),
             ids: AtomicU64::new(1),
-            _folder: folder,
-        }
+            folder: folder.to_path_buf(),
+            alone,
+        };
+        Target::ALL.into_iter().for_each(|t| heap.make(t));
+        heap
     }
 
-    fn kind(&self, target: Target) -> *mut tierheap_kind {
-        self.kinds[target as usize].0 as *mut tierheap_kind
+    fn make(&self, target: Target) {
+        let spec = match target {
+            Target::Default | Target::Dram | Target::Cold => None,
+            Target::File => Some(format!("cold=file:{};policy=cold", self.folder.display())),
+            Target::Sized => Some("cold=memfd;policy=size;threshold=1K".to_string()),
+            Target::Small => Some("cold=memfd,limit:1M;policy=cold".to_string()),
+            Target::Strict => Some("cold=memfd,limit:2M;policy=cold;strict=1".to_string()),
+        };
+        let kind = match (target, spec) {
+            (_, Some(spec)) => {
+                let text = CString::new(spec).unwrap();
+                let mut kind = null_mut();
+                // SAFETY: a string, and a place for the kind.
+                let code = unsafe { tierheap_kind_create(text.as_ptr(), &mut kind) };
+                assert_eq!(code, TIERHEAP_OK, "{text:?}");
+                kind
+            }
+            (Target::Dram, None) => tierheap_kind_dram(),
+            (Target::Cold, None) => tierheap_kind_cold(),
+            (_, None) => tierheap_kind_default(),
+        };
+        assert!(!kind.is_null(), "{target:?}");
+        // Large enough for every kind to take it from the tier that it prefers.
+        let probe = tierheap_malloc(kind, 2 * KIB);
+        let tier = tierheap_tier_of(probe);
+        let cold = !matches!(target, Target::Default | Target::Dram);
+        assert!(
+            if cold { tier > 1 } else { tier == 1 },
+            "{target:?}: {tier}"
+        );
+        // SAFETY: just made.
+        unsafe { tierheap_free(probe) };
+        self.kinds.lock().unwrap()[target as usize] = (kind as usize, tier);
+    }
+
+    fn next_id(&self) -> u64 {
+        // Relaxed: only has to differ.
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn kind(&self, target: Target) -> *mut tierheap_kind {
+        self.kinds.lock().unwrap()[target as usize].0 as *mut tierheap_kind
     }
 
     pub fn malloc(&self, target: Target, size: usize) -> Option<Block> {
@@ -201,8 +219,7 @@ impl Heap {
             usable,
             target,
             tier,
-            // Relaxed: only has to differ.
-            id: self.ids.fetch_add(1, Ordering::Relaxed),
+            id: self.next_id(),
         };
         assert!(usable >= size, "{block:x?}");
         let aligned = block.addr.is_multiple_of(align.max(16));
@@ -224,7 +241,7 @@ impl Heap {
     }
 
     fn expect_tier(&self, block: &Block, placed: bool) {
-        let cold = self.kinds[block.target as usize].1;
+        let cold = self.kinds.lock().unwrap()[block.target as usize].1;
         let fits = match block.target {
             Target::Small => block.tier == cold || block.tier == 1,
             Target::Sized if !placed => block.tier == cold || block.tier == 1,
@@ -291,6 +308,30 @@ impl Heap {
         self.born(target, addr, size, 16, false)
     }
 
+    /// Does one call; what came of it joins the live blocks.
+    pub fn step(&self, live: &mut Vec<Block>, op: Op) {
+        let block = match op.pick() {
+            Some(pick) if !live.is_empty() => Some(live.swap_remove(pick % live.len())),
+            _ => None,
+        };
+        live.extend(self.call(block, op));
+    }
+
+    /// Does one call with the block that it is about, if it is about one and there is one.
+    pub fn call(&self, block: Option<Block>, op: Op) -> Option<Block> {
+        match op {
+            Op::Malloc(target, size) => self.malloc(target, size),
+            Op::Calloc(target, count, size) => self.calloc(target, count, size),
+            Op::Aligned(target, shift, size) => self.aligned(target, 1 << shift, size),
+            Op::Posix(target, shift, size) => self.posix(target, 1 << shift, size),
+            Op::Realloc(_, size, to) => self.realloc(block?, size, to),
+            Op::Free(_) => {
+                self.free(block?);
+                None
+            }
+        }
+    }
+
     /// With nobody else at work: the statistics add up to these blocks, and limits hold.
     pub fn audit<'a>(&self, live: impl Iterator<Item = &'a Block>) {
         let mut asked = BTreeMap::new();
@@ -299,7 +340,11 @@ impl Heap {
         }
         for tier in tierheap::stats().tiers() {
             let blocks = asked.remove(&tier.tier.number()).unwrap_or(0);
-            assert_eq!(tier.asked, Some(blocks), "bytes of live blocks: {tier:?}");
+            let asked = tier.asked.unwrap();
+            assert!(
+                asked == blocks || self.is_shared(tier.tier) && asked > blocks,
+                "live blocks have {blocks} bytes: {tier:?}"
+            );
             assert!(tier.held >= blocks && tier.peak >= tier.held, "{tier:?}");
             assert!(
                 tier.limit.is_none_or(|limit| tier.peak <= limit),
@@ -309,28 +354,55 @@ impl Heap {
         assert!(asked.is_empty(), "blocks in tiers that are not: {asked:?}");
     }
 
-    /// Destroys the kinds, some with blocks in them, and frees the other blocks.
-    pub fn end(&self, live: Vec<Block>) {
-        for &(kind, tier) in &self.kinds[Target::File as usize..] {
-            // SAFETY: no block of the kind is used any more.
-            let code = unsafe { tierheap_kind_destroy(kind as *mut tierheap_kind) };
-            assert_eq!(code, TIERHEAP_OK);
-            let left = tierheap::stats()
-                .tiers()
-                .any(|t| t.tier.number() == tier as u32);
-            assert!(!left, "tier {tier} is there after its kind");
-        }
-        let destroyed = |block: &Block| block.target as usize >= Target::File as usize;
-        let (gone, live): (Vec<_>, Vec<_>) = live.into_iter().partition(destroyed);
-        for block in gone {
+    /// Others than this model may have blocks in it.
+    pub fn is_shared(&self, tier: tierheap::Tier) -> bool {
+        !self.alone && tier == tierheap::Tier::DRAM
+    }
+
+    /// Destroys a kind that was made, with these blocks, which are all that it has.
+    fn destroy(&self, target: Target, gone: &[Block]) {
+        let (kind, tier) = self.kinds.lock().unwrap()[target as usize];
+        gone.iter().for_each(|b| self.unclaim(b));
+        // SAFETY: no block of the kind is used any more.
+        let code = unsafe { tierheap_kind_destroy(kind as *mut tierheap_kind) };
+        assert_eq!(code, TIERHEAP_OK);
+        let left = tierheap::stats()
+            .tiers()
+            .any(|t| t.tier.number() == tier as u32);
+        assert!(!left, "tier {tier} is there after its kind");
+        for block in gone.iter().filter(|b| self.alone || b.tier > 1) {
             let addr = block.addr as *const c_void;
             if block.tier > 2 {
                 assert_eq!(tierheap_tier_of(addr), 0, "{block:x?}");
             }
             assert!(tierheap_kind_of(addr).is_null(), "{block:x?}");
-            self.unclaim(&block);
         }
-        live.into_iter().for_each(|b| self.free(b));
+    }
+
+    /// A kind is destroyed with all its blocks, and one like it made. No other thread may be at
+    /// work.
+    pub fn renew(&self, target: Target, gone: Vec<Block>) {
+        if target.is_made() {
+            self.destroy(target, &gone);
+            self.make(target);
+        } else {
+            let kind = self.kind(target);
+            // SAFETY: refused, as these kinds always exist.
+            assert_eq!(unsafe { tierheap_kind_destroy(kind) }, TIERHEAP_EBUSY);
+            gone.into_iter().for_each(|b| self.free(b));
+        }
+    }
+
+    /// Destroys the kinds, some with blocks in them, and frees the other blocks.
+    pub fn end(&self, live: Vec<Block>) {
+        let mut rest = live;
+        for target in Target::ALL.into_iter().filter(|t| t.is_made()) {
+            let (gone, kept) = rest.into_iter().partition(|b| b.target == target);
+            rest = kept;
+            let gone: Vec<Block> = gone;
+            self.destroy(target, &gone);
+        }
+        rest.into_iter().for_each(|b| self.free(b));
         assert!(self.spans.lock().unwrap().is_empty());
     }
 }
