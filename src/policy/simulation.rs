@@ -31,7 +31,7 @@ fn tier() -> impl Strategy<Value = TierView> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 1024 }))]
 
     #[test]
     fn an_order_names_each_tier_at_most_once_and_none_outside(

@@ -25,5 +25,9 @@ static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let folder = FOLDER.get_or_init(|| tempfile::tempdir().unwrap());
-    session::play(&acts::of_bytes(bytes), folder.path(), cfg!(not(feature = "global")));
+    session::play(
+        &acts::of_bytes(bytes),
+        folder.path(),
+        cfg!(not(feature = "global")),
+    );
 });
