@@ -81,7 +81,7 @@ impl Reader<'_> {
             6 => Op::Aligned(self.target(), 3 + self.byte() as u32 % 20, self.size()),
             7 => Op::Posix(self.target(), 3 + self.byte() as u32 % 20, self.size()),
             8..=10 => {
-                let to = (self.byte() % 4 == 0).then(|| self.target());
+                let to = self.byte().is_multiple_of(4).then(|| self.target());
                 Op::Realloc(self.byte(), self.size(), to)
             }
             _ => Op::Free(self.byte()),
