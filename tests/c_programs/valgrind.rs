@@ -4,8 +4,9 @@
 //! to it. No report is suppressed.
 //!
 //! Left out: `fork_protection`, which fails under valgrind on glibc's malloc, too (a guard page
-//! reads as if it were not there), `fork_stdio`, which takes minutes there whoever's malloc it is, and
-//! programs that count operations, mappings or memory, which valgrind changes: `stress_threads`,
+//! reads as if it were not there), `fork_stdio`, which takes minutes there whoever's malloc it is;
+//! `libc_callers`, whose posix_spawn valgrind turns into a clone that copies memory and runs no
+//! fork handler, which such a child bears in DRAM only; and programs that count operations, mappings or memory, which valgrind changes: `stress_threads`,
 //! `memory_*`.
 
 use crate::build::{LIMIT, cmd_line, cut, folder, linked, output, preloaded, program};
@@ -132,7 +133,7 @@ fn interface_under_memcheck_long() {
 #[test]
 #[ignore = "long: minutes under valgrind"]
 fn libc_names_under_memcheck_long() {
-    for name in ["libc_realloc", "libc_info", "libc_callers", "libc_new.cpp"] {
+    for name in ["libc_realloc", "libc_info", "libc_new.cpp"] {
         clean(name);
     }
 }
