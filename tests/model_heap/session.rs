@@ -188,9 +188,10 @@ impl Session {
     fn audit(&mut self) {
         self.meet();
         // Frees of another heap's blocks wait in batches, and count as live until they arrive.
-        // What arrives may have to be sent on, to who has the slab by now.
-        let rounds = 1 + usize::from(self.workers.iter().any(Option::is_some));
-        for _ in 0..rounds {
+        // What arrives may have to be sent on, to who has the slab by now: a hop in each round, and
+        // slabs of threads that ended have been adopted by one after the other.
+        const HOPS: usize = 12;
+        for _ in 0..HOPS {
             for worker in self.workers.iter_mut().flatten() {
                 worker.order(Job::Trim);
             }
