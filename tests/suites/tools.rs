@@ -19,6 +19,8 @@ fn stress(place: &Place, seconds: u32, stressors: &[&str]) -> Outcome {
         .arg(&place.dir);
     cmd.args(["--timeout", &seconds.to_string(), "--vm-bytes", "64M"]);
     cmd.args(["--mmap-bytes", "64M", "--malloc-bytes", "128M"]);
+    // Among two dozen others on two cores a tree of the default size is not done once in two minutes.
+    cmd.args(["--tree-size", "10000"]);
     for stressor in stressors {
         cmd.args([&format!("--{stressor}"), "1"]);
     }
