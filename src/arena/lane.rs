@@ -177,19 +177,14 @@ impl Lane {
 
     /// Notes that `mask` of a segment's slices became idle, or (false) stopped being so.
     pub(super) fn note_idle(&self, backed: SliceMask, idle: bool) {
-        let n = backed.count_ones() as usize;
-        // Relaxed (both): see `in_use`.
-        if idle {
-            self.idle.fetch_add(n, Ordering::Relaxed);
-        } else {
-            self.idle.fetch_sub(n, Ordering::Relaxed);
-        }
+        self.note_idle_slices(backed.count_ones() as usize, idle);
     }
 
-    /// Slices that a thread keeps of a block it has freed are idle, though the lane has not got them.
-    pub fn note_shelved(&self, slices: usize, shelved: bool) {
+    /// The same for so many slices, which the lane need not have: a thread may keep a block it has
+    /// freed.
+    pub fn note_idle_slices(&self, slices: usize, idle: bool) {
         // Relaxed (both): see `in_use`.
-        if shelved {
+        if idle {
             self.idle.fetch_add(slices, Ordering::Relaxed);
         } else {
             self.idle.fetch_sub(slices, Ordering::Relaxed);

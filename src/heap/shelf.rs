@@ -3,7 +3,7 @@
 //!
 //! A block on a shelf is free for the program (a second free of it is found), and held for its
 //! tier: charged, backed, and counted as idle. It goes back to its tier when nobody has wanted it for
-//! [`AGE_MS`] to twice that, when the shelf is full, when the tier refuses a request, when its
+//! 100 to 200 ms, when the shelf is full, when the tier refuses a request, when its
 //! thread ends, and before a fork, which would make it a copy.
 
 use super::kind::KindId;
@@ -20,8 +20,9 @@ use core::ptr::NonNull;
 const MAX_BLOCK: usize = Bytes::mib(32).get() / SLICE.get();
 const MAX_ALL: usize = Bytes::mib(64).get() / SLICE.get();
 
-/// How often shelves are looked over; what was there the last time goes.
-const AGE_MS: u64 = PURGE_DELAY_MS / 2;
+/// How often shelves are looked over; what was there the last time goes. Short beside the tier's own
+/// delay, which follows: memory should still return about a second after it was freed.
+const AGE_MS: u64 = PURGE_DELAY_MS / 10;
 
 /// When they were looked over last, in milliseconds.
 static AGED: AtomicU64 = AtomicU64::new(0);
@@ -126,7 +127,7 @@ pub unsafe fn take(
         }
         let first = (*slab.as_ptr()).first_slice();
         if let Some(lane) = lane(tier) {
-            lane.note_shelved((*slab.as_ptr()).slices as usize, false);
+            lane.note_idle_slices((*slab.as_ptr()).slices as usize, false);
         }
         WINDOW.set_tier(first, 1, Some(tier));
         WINDOW.set_descriptor(first, 1, Some(Addr::of(slab.as_ptr())));
@@ -157,7 +158,7 @@ pub unsafe fn put(th: *mut ThreadHeap, slab: NonNull<Slab>) -> bool {
         // Nobody finds it any more; without a tier its start is no block's middle either.
         WINDOW.set_descriptor(first, 1, None);
         WINDOW.set_tier(first, 1, None);
-        lane.note_shelved(slices as usize, true);
+        lane.note_idle_slices(slices as usize, true);
         let kind = (*slab.as_ptr()).kind;
         (*th).shelved.fill(at, Note { slices, kind, tier });
         (*th).shared.shelf.put(at, slab);
@@ -196,7 +197,7 @@ unsafe fn give_back(slab: NonNull<Slab>) {
     unsafe {
         let slab = slab.as_ptr();
         if let Some(lane) = lane(TierId((*slab).tier)) {
-            lane.note_shelved((*slab).slices as usize, false);
+            lane.note_idle_slices((*slab).slices as usize, false);
         }
         large::give_back(slab);
     }
