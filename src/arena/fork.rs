@@ -254,6 +254,7 @@ impl Lane {
         // A child made past our handlers would not be waited for before a frozen segment is used
         // again, and would see other contents: it has none of it instead, as of what is shared.
         let _ = advise_frozen(&st, Advice::DontFork);
+        self.note_dirty(&st);
     }
 
     /// In the child: what is frozen belongs to the parent's file; our own account starts empty,

@@ -423,11 +423,11 @@ impl Lane {
         true
     }
 
-    /// Notes whether segments wait to be purged.
+    /// Notes whether a visit of the purge finds anything to do.
     pub(super) fn note_dirty(&self, st: &LaneState) {
         let bit = 1u64 << (st.tier.0 % 64);
         // Relaxed: a hint; the lock orders what it is about.
-        if st.dirty != 0 {
+        if st.dirty != 0 || st.backing.has_leftovers() {
             DIRTY.fetch_or(bit, Ordering::Relaxed);
         } else {
             DIRTY.fetch_and(!bit, Ordering::Relaxed);

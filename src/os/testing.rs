@@ -224,6 +224,10 @@ pub fn limit_file_size(bytes: u64) {
     set_limit(libc::RLIMIT_FSIZE as i32, bytes);
 }
 
+pub fn limit_address_space(bytes: u64) {
+    set_limit(libc::RLIMIT_AS as i32, bytes);
+}
+
 pub fn limit_descriptors(count: u64) {
     set_limit(libc::RLIMIT_NOFILE as i32, count);
 }

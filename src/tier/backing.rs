@@ -258,9 +258,22 @@ impl Backing {
         }
     }
 
+    /// Freezing leaves page tables behind, which take a while to unmap: this unmaps those of so
+    /// many bytes, at up to 55 ns a page.
+    pub fn drop_leftovers(&self, most: Bytes) {
+        if let Backing::File(file) = self {
+            file.drop_leftovers(most);
+        }
+    }
+
+    pub fn has_leftovers(&self) -> bool {
+        matches!(self, Backing::File(file) if file.has_leftovers())
+    }
+
     /// Closes what was opened for the tier; nothing of it is mapped any more.
     pub fn close(&self) {
         if let Backing::File(file) = self {
+            file.drop_leftovers(Bytes::new(usize::MAX));
             file.after_fork_child();
         }
     }

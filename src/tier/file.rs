@@ -6,6 +6,7 @@
 use super::backing::{Released, Room, View, advise_huge};
 use super::copies::Copies;
 use super::error::TierError;
+use super::leftovers::Leftovers;
 use crate::base::config::Thp;
 use crate::base::{Addr, Bytes, PAGE};
 use crate::os::file::{self, Held, Seals};
@@ -66,6 +67,8 @@ pub struct FileBacking {
     lost: AtomicU32,
     pub(super) witness: Option<Witness>,
     pub(super) copies: Lock<Copies>,
+    /// Taken by nobody who would wait for it: a thread that a child lacks may have held it.
+    pub(super) leftovers: Lock<Leftovers>,
 }
 
 pub(super) struct State {
@@ -133,6 +136,7 @@ impl FileBacking {
             lost: AtomicU32::new(0),
             witness: Witness::new(),
             copies: Lock::new(Copies::NONE),
+            leftovers: Lock::new(Leftovers::NONE),
         }
     }
 
@@ -175,6 +179,7 @@ impl FileBacking {
             .filter(|witness| witness.is_other_process())
         {
             // A fork past our handlers: this file is the parent's.
+            self.forget_leftovers();
             witness.renew();
             if let Some(held) = state.file {
                 held.close();

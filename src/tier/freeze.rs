@@ -64,6 +64,13 @@ impl FileBacking {
         access: Access,
         held: &Held,
     ) -> Result<(), Errno> {
+        // A child made past our handlers must be able to tell that it has none of it.
+        if self.witness.is_some()
+            && let Some(mut leftovers) = self.leftovers.try_lock()
+        {
+            // SAFETY: as the caller promises.
+            unsafe { leftovers.move_aside(addr, len) };
+        }
         // Before 6.12 mmap unmaps what was there before it asks whether the new memory may be
         // charged, and a refusal leaves a hole that other threads crash in. It is charged only in
         // this mode; the view is then made elsewhere first, where a refusal harms nobody, and
@@ -137,6 +144,26 @@ impl FileBacking {
         })
     }
 
+    /// Unmaps some of the views that were put aside by a freeze.
+    pub(super) fn drop_leftovers(&self, most: Bytes) {
+        if self.has_leftovers()
+            && let Some(mut leftovers) = self.leftovers.try_lock()
+        {
+            leftovers.drop_some(most);
+        }
+    }
+
+    pub(super) fn has_leftovers(&self) -> bool {
+        let ours = self.witness.as_ref().is_some_and(|w| !w.is_other_process());
+        ours && self.leftovers.try_lock().is_some_and(|l| !l.is_empty())
+    }
+
+    pub(super) fn forget_leftovers(&self) {
+        if let Some(mut leftovers) = self.leftovers.try_lock() {
+            leftovers.forget();
+        }
+    }
+
     pub(super) fn after_fork_parent(&self) {
         self.copies.lock().drop_all();
     }
@@ -144,6 +171,7 @@ impl FileBacking {
     /// All that the child inherited is frozen, copied or missing, and nothing is shared: what it
     /// maps from now on is of its own file.
     pub(super) fn after_fork_child(&self) {
+        self.forget_leftovers();
         let mut state = self.state.lock();
         if let Some(held) = state.file {
             held.close();

@@ -20,6 +20,7 @@ mod copies;
 mod error;
 mod file;
 mod freeze;
+mod leftovers;
 mod node;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ mod children;
 mod exchange;
 mod files;
 mod forks;
+mod leftovers;
 mod nodes;
 
 use super::*;
