@@ -45,6 +45,8 @@ fn runtest(place: &Place, args: &[&str]) -> Outcome {
         "2",
         "--timeout",
         "600",
+        // A test that throws fails alone; without this the whole run ends there, each time elsewhere.
+        "--durable",
     ]);
     // Of the ports below those that the kernel gives away; the tests look for free ones there.
     cmd.args(["--baseport", "21500", "--portcount", "4000"]);
@@ -95,7 +97,8 @@ fn redis_units() {
     redis("redis units", QUICK, &single(units));
 }
 
-/// Two fail plainly, too: in unit/dump and integration/corrupt-dump, whose messages a fix changed.
+/// Some fail plainly, too: in unit/dump and integration/corrupt-dump, whose messages a fix changed,
+/// and in integration/replication, which sets what this server does not know.
 #[test]
 #[ignore = "long: all of Redis's tests, some minutes each"]
 fn redis_all() {
