@@ -78,6 +78,19 @@ static void required(void)
 	}
 	free(block);
 	CHECK_EQ(mallctl("no.such.name", &value, &size, NULL, 0), ENOENT);
+	/* Redis's DEBUG MALLCTL-STR reads first and believes what it gets, unless it is EPERM: a
+	 * success without a value had it print a wild pointer. */
+	const char *text = NULL;
+	size = sizeof text;
+	CHECK_EQ(mallctl("thread.tcache.flush", &text, &size, NULL, 0), EPERM);
+	CHECK_EQ(mallctl("thread.tcache.flush", NULL, NULL, NULL, 0), 0);
+	size = sizeof text;
+	CHECK_EQ(mallctl("arena.0.purge", &text, &size, NULL, 0), EPERM);
+	CHECK_EQ(mallctl("arena.0.purge", NULL, NULL, NULL, 0), 0);
+	/* What is only read refuses to be written. */
+	CHECK_EQ(mallctl("stats.allocated", NULL, NULL, &value, sizeof value), EPERM);
+	CHECK_EQ(mallctl("version", NULL, NULL, &text, sizeof text), EPERM);
+	CHECK_EQ(mallctl("epoch", NULL, NULL, &value, 1), EINVAL);
 
 	malloc_stats_print(count_text, &written, NULL);
 	CHECK_GE(written, 20);

@@ -113,12 +113,10 @@ extern "C" fn no_library() -> ! {
 
 #[inline(always)]
 fn new(size: usize) -> *mut c_void {
-    let block = fast::malloc(size);
-    if block.is_null() {
+    match fast::malloc(size) {
+        Some(block) => block.as_ptr().cast(),
         // SAFETY: the assembly above keeps the C ABI.
-        unsafe { tierheap_new_or_throw(size, 16) }
-    } else {
-        block.cast()
+        None => unsafe { tierheap_new_or_throw(size, 16) },
     }
 }
 

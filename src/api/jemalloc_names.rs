@@ -120,8 +120,9 @@ fn read(name: &[u8]) -> Option<usize> {
 }
 
 /// jemalloc's control call, for the names that programs use: `stats.*`, `arenas.page`, `version`,
-/// and those that write to refresh, flush or purge, which are accepted. ENOENT for others, EINVAL
-/// where the result's size does not fit.
+/// and those that refresh, flush or purge. ENOENT for others, EINVAL where a size does not fit, and
+/// EPERM, as in jemalloc, for reading what only acts and for writing what is only read: Redis tells
+/// by it that there is no string in what it asked for.
 ///
 /// # Safety
 /// As jemalloc has it: `old` and `old_len` are both null, or a place and its size.
@@ -130,38 +131,59 @@ pub unsafe extern "C" fn mallctl(
     name: *const c_char,
     old: *mut c_void,
     old_len: *mut usize,
-    _new: *mut c_void,
-    _new_len: usize,
+    new: *mut c_void,
+    new_len: usize,
 ) -> c_int {
     if name.is_null() {
         return Errno::INVAL.get();
     }
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let reads = !old.is_null() || !old_len.is_null();
+    let writes = !new.is_null() || new_len != 0;
+    let act = |action: fn()| {
+        if reads || writes {
+            return Errno::PERM.get();
+        }
+        action();
+        0
+    };
+    // What may be written: of this size, and to no effect.
+    let accepts = |size: usize| new.is_null() || new_len == size;
     // SAFETY: the caller's promise on `old` and `old_len`.
     let put_flag = |v: bool| unsafe { put(old, old_len, v) };
     // SAFETY: as above.
     let put_size = |v: usize| unsafe { put(old, old_len, v) };
     match name {
-        b"version" => {
-            const VERSION: &CStr = c"5.3.0-tierheap";
-            // SAFETY: as above.
-            unsafe { put(old, old_len, VERSION.as_ptr()) }
-        }
+        b"epoch" if !accepts(size_of::<u64>()) => Errno::INVAL.get(),
+        b"background_thread" if !accepts(size_of::<bool>()) => Errno::INVAL.get(),
         // Redis writes 1 ten times a second to have the statistics refreshed; they always are. A
         // server that stays on the fast path would give nothing back otherwise.
         b"epoch" => {
             runtime::tidy();
             put_size(1)
         }
-        b"background_thread" | b"config.stats" | b"config.prof" | b"opt.abort" => put_flag(false),
-        b"thread.tcache.flush" | b"thread.idle" => 0,
+        b"background_thread" => put_flag(false),
+        b"thread.tcache.flush" | b"thread.idle" => act(|| ()),
+        n if n.starts_with(b"arena.") && (n.ends_with(b".purge") || n.ends_with(b".decay")) => {
+            act(|| {
+                runtime::trim();
+            })
+        }
+        b"version" | b"config.stats" | b"config.prof" | b"opt.abort" | b"arenas.narenas"
+            if writes =>
+        {
+            Errno::PERM.get()
+        }
+        n if writes && read(n).is_some() => Errno::PERM.get(),
+        b"version" => {
+            const VERSION: &CStr = c"5.3.0-tierheap";
+            // SAFETY: as above.
+            unsafe { put(old, old_len, VERSION.as_ptr()) }
+        }
+        b"config.stats" | b"config.prof" | b"opt.abort" => put_flag(false),
         // SAFETY: as above.
         b"arenas.narenas" => unsafe { put(old, old_len, 1u32) },
-        n if n.starts_with(b"arena.") && (n.ends_with(b".purge") || n.ends_with(b".decay")) => {
-            runtime::trim();
-            0
-        }
         n => match read(n) {
             Some(value) => put_size(value),
             None => Errno::NOENT.get(),

@@ -101,17 +101,27 @@ pub unsafe extern "C" fn posix_memalign(
     alignment: usize,
     size: usize,
 ) -> c_int {
-    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<*mut c_void>()) {
+    if !alignment.is_power_of_two() || alignment < size_of::<*mut c_void>() {
         return Errno::INVAL.get();
     }
-    let _keep = KeepErrno::new();
-    let block = runtime::aligned_kind(DEFAULT, alignment, size);
+    let block = match runtime::aligned_at_hand(alignment, size) {
+        Some(block) => block.as_ptr(),
+        None => aligned_slow(alignment, size),
+    };
     if block.is_null() {
         return Errno::NOMEM.get();
     }
     // SAFETY: the caller's promise.
     unsafe { out.write(block.cast()) };
     0
+}
+
+/// Leaves errno as it was.
+#[cold]
+#[inline(never)]
+fn aligned_slow(alignment: usize, size: usize) -> *mut u8 {
+    let _keep = KeepErrno::new();
+    runtime::aligned_kind(DEFAULT, alignment, size)
 }
 
 #[unsafe(no_mangle)]

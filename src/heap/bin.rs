@@ -1,5 +1,8 @@
 //! A bin: one thread's slabs of one size class, and the word of a bitmap it takes blocks from.
 
+use core::num::NonZeroU64;
+use core::ptr::NonNull;
+
 use super::slab::{List, Slab};
 use super::thread_heap::ThreadHeap;
 use crate::policy::Side;
@@ -56,24 +59,27 @@ impl Bin {
         ..Bin::NEW
     };
 
-    /// Takes the lowest free block of the current word; null when it has none.
+    /// Takes the lowest free block of the current word; `None` when it has none.
     ///
     /// # Safety
     /// The caller owns the bin, and `word` is not null.
     #[inline(always)]
-    pub unsafe fn pop(bin: *mut Bin) -> *mut u8 {
+    pub unsafe fn pop(bin: *mut Bin) -> Option<NonNull<u8>> {
         // SAFETY: the caller owns the bin; its word is NO_WORD or lies in a live descriptor.
         unsafe {
             let word = &*(*bin).word;
             // Relaxed: only the owner writes words.
             let free = word.load(Ordering::Relaxed);
             if free & (*bin).valid == 0 {
-                return core::ptr::null_mut();
+                return None;
             }
-            // Bits that stand for no block are the highest, so the lowest one set is a block's.
-            let index = free.trailing_zeros() as usize;
-            word.store(free & (free - 1), Ordering::Relaxed);
-            ((*bin).base + index * (*bin).block) as *mut u8
+            // Bits that stand for no block are the highest, so the lowest one set is a block's. Not
+            // zero: said for a `bsf` without a case for it. Spelled so that clearing is one `btr`.
+            let index = NonZeroU64::new_unchecked(free).trailing_zeros() as usize;
+            word.store(free & !(1 << index), Ordering::Relaxed);
+            // No block lies at address 0.
+            let block = (*bin).base + index * (*bin).block;
+            Some(NonNull::new_unchecked(block as *mut u8))
         }
     }
 

@@ -2,6 +2,8 @@
 //! (by a signal, by fork) leaves the heap whole; each does nothing but tell its caller to take
 //! the slow path when anything is unusual.
 
+use core::ptr::NonNull;
+
 use super::bin::Bin;
 use super::kind::KindId;
 use super::slab::{Place, Slab};
@@ -11,25 +13,22 @@ use crate::arena::WINDOW;
 use crate::base::{Addr, Bytes, CLASSES, MAX_CLASS, MAX_DIRECT, SizeClass};
 use crate::sync::Ordering;
 
-/// A block for `size` bytes of the default kind, or null: ask the slow path.
+/// A block for `size` bytes of the default kind; `None`: ask the slow path.
 #[inline(always)]
-pub fn malloc(size: usize) -> *mut u8 {
+pub fn malloc(size: usize) -> Option<NonNull<u8>> {
     // SAFETY: the slot's heap is the thread's own or a placeholder, whose bins hand nothing out.
     unsafe { pop(&raw mut (*slot::get()).heap, size) }
 }
 
 /// The same for any kind.
 #[inline(always)]
-pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
+pub fn malloc_kind(kind: KindId, size: usize) -> Option<NonNull<u8>> {
     let th = slot::get();
     // SAFETY: as above; the table and the heaps in it are the thread's own.
     unsafe {
-        let Some(table) = (*th).kinds.as_ref() else {
-            return core::ptr::null_mut();
-        };
-        match table.get(kind.0 as usize) {
+        match (*th).kinds.as_ref()?.get(kind.0 as usize) {
             Some(&heap) if !heap.is_null() => pop(heap, size),
-            _ => core::ptr::null_mut(),
+            _ => None,
         }
     }
 }
@@ -37,7 +36,7 @@ pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
 /// # Safety
 /// The caller owns the heap, or it is a placeholder's.
 #[inline(always)]
-unsafe fn pop(heap: *mut KindHeap, size: usize) -> *mut u8 {
+unsafe fn pop(heap: *mut KindHeap, size: usize) -> Option<NonNull<u8>> {
     // SAFETY: as promised; entries of the table are bins of this heap or the empty bin.
     unsafe {
         if size <= MAX_DIRECT.get() {
@@ -50,18 +49,16 @@ unsafe fn pop(heap: *mut KindHeap, size: usize) -> *mut u8 {
             );
         }
         if size > MAX_CLASS.get() {
-            return core::ptr::null_mut();
+            return None;
         }
-        let Some(class) = SizeClass::of(Bytes::new(size)) else {
-            return core::ptr::null_mut();
-        };
+        let class = SizeClass::of(Bytes::new(size))?;
         // Above 2 KiB classes are the same for both sides.
         let side = if size >= (*heap).far_from { CLASSES } else { 0 };
         let bin = (&raw mut (*heap).bins)
             .cast::<Bin>()
             .add(side + class.index());
         if (*bin).word.is_null() {
-            return core::ptr::null_mut();
+            return None;
         }
         Bin::pop(bin)
     }
@@ -102,13 +99,14 @@ pub unsafe fn free(addr: usize) -> Freed {
         let word = Slab::word(slab, index / 64);
         // Relaxed: only the owner writes words.
         let free = word.load(Ordering::Relaxed);
-        // Spelled so that the test is one `bt` and the set one `bts`.
-        if free >> (index % 64) & 1 == 1 {
+        // Turned over, a bit that was set makes the word smaller: one `btc` and one comparison are
+        // both the test and the set.
+        let freed = free ^ 1u64 << (index % 64);
+        if freed < free {
             return Freed::Miss;
         }
-        let free = free | 1u64 << (index % 64);
-        word.store(free, Ordering::Relaxed);
-        if free == (*slab).unsettled {
+        word.store(freed, Ordering::Relaxed);
+        if freed == (*slab).unsettled {
             return Freed::Settle(slab);
         }
         Freed::Done

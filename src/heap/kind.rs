@@ -88,14 +88,15 @@ impl Kind {
     }
 
     pub fn epoch(&self) -> u64 {
-        // Relaxed: as for the threshold.
-        self.epoch.load(Ordering::Relaxed)
+        // Acquire: pairs with the Releases where it is raised; the recipe and threshold that are read
+        // afterwards are as new.
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Lets thread heaps notice that the recipe or threshold has changed.
     pub fn renew(&self) {
-        // Relaxed: as for the threshold.
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `epoch`.
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// The tiers to try for `grow` more bytes.
@@ -133,9 +134,9 @@ impl Kind {
         let old = self.threshold();
         let new = policy::next_threshold(old, grow, views, &mut memory);
         if new != old {
-            // Relaxed (both): as for the threshold.
+            // Relaxed: see `threshold`. Release: pairs with the Acquire in `epoch`.
             self.threshold.store(new.get(), Ordering::Relaxed);
-            self.epoch.fetch_add(1, Ordering::Relaxed);
+            self.epoch.fetch_add(1, Ordering::Release);
         }
     }
 }

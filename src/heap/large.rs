@@ -3,6 +3,7 @@
 
 use super::kind::{KindId, kind};
 use super::obtain::{Obtained, Wish, obtain};
+use super::refill::notice_threshold;
 use super::slab::{List, Slab, What};
 use super::thread_heap::ThreadHeap;
 use super::{shelf, tidy};
@@ -34,6 +35,10 @@ const MOVE_FROM: Bytes = Bytes::mib(1);
 /// # Safety
 /// The caller owns `th` and is inside the gate.
 pub unsafe fn alloc(th: *mut ThreadHeap, id: KindId, size: Bytes, align: Bytes) -> LargeBlock {
+    if id == KindId::DEFAULT {
+        // SAFETY: as promised.
+        unsafe { notice_threshold(&raw mut (*th).heap) };
+    }
     let Some((kind, recipe)) = kind(id).and_then(|k| Some((k, k.recipe()?))) else {
         return NONE;
     };
@@ -50,9 +55,20 @@ pub unsafe fn alloc(th: *mut ThreadHeap, id: KindId, size: Bytes, align: Bytes) 
         least: slices,
         align,
     };
+    let steady = steady_tier(recipe.policy, wish.side, recipe.len as usize);
+    let steady = steady.and_then(|at| recipe.tiers.get(at).copied());
+    if id == KindId::DEFAULT {
+        // For `shelf::at_hand`, the next time. The recipe was read after the epoch that the heap has
+        // noted, so it is no older.
+        // SAFETY: as promised.
+        unsafe {
+            if let Some(known) = (*th).heap.large.get_mut(wish.side as usize) {
+                *known = steady.map_or(0, |tier| tier.0 + 1);
+            }
+        }
+    }
     if align <= SLICE
-        && let Some(at) = steady_tier(recipe.policy, wish.side, recipe.len as usize)
-        && let Some(&tier) = recipe.tiers.get(at)
+        && let Some(tier) = steady
         // SAFETY: as promised.
         && let Some(slab) = unsafe { shelf::take(th, id, tier, slices) }
     {

@@ -35,14 +35,18 @@ pub unsafe fn alloc(th: *mut ThreadHeap, kh: *mut KindHeap, size: Bytes) -> *mut
 }
 
 /// `auto` moves its threshold; a heap's table of bins follows at its next miss.
-unsafe fn notice_threshold(kh: *mut KindHeap) {
+pub(super) unsafe fn notice_threshold(kh: *mut KindHeap) {
     // SAFETY: the caller owns the heap.
     unsafe {
-        if let Some(kind) = kind(KindId((*kh).kind))
-            && kind.epoch() != (*kh).epoch
+        let Some(kind) = kind(KindId((*kh).kind)) else {
+            return;
+        };
+        // First: what is read after it is as new, and what is newer yet changes it again.
+        let epoch = kind.epoch();
+        if epoch != (*kh).epoch
             && let Some(recipe) = kind.recipe()
         {
-            KindHeap::set_threshold(kh, recipe.policy, kind.threshold(), kind.epoch());
+            KindHeap::set_threshold(kh, recipe.policy, kind.threshold(), epoch);
         }
     }
 }
@@ -55,9 +59,8 @@ pub unsafe fn take(th: *mut ThreadHeap, bin: *mut Bin) -> *mut u8 {
     // SAFETY: as promised, all of it.
     unsafe {
         loop {
-            let block = Bin::pop(bin);
-            if !block.is_null() {
-                return block;
+            if let Some(block) = Bin::pop(bin) {
+                return block.as_ptr();
             }
             if Bin::advance(bin) && !rests((*bin).slab) {
                 continue;

@@ -3,6 +3,7 @@
 //! blocks, so a cold one stays untouched.
 
 use core::num::NonZeroUsize;
+use core::ptr::NonNull;
 
 use super::fast::{self, Freed};
 use super::release;
@@ -110,8 +111,17 @@ impl Orphanable for ThreadHeap {
     }
 }
 
+/// What came of [`append`].
+pub enum Appended {
+    Yes,
+    /// Nothing has happened: it is a large block, or a place in one.
+    Large(NonNull<Slab>),
+    /// Nothing has happened.
+    No,
+}
+
 /// The plain case of a remote free, outside of the gate: the batch for the owner is there and has
-/// room for more than this block. False, and nothing has happened, in every other case.
+/// room for more than this block.
 ///
 /// It commits by one store, like the other fast paths. The owner may change meanwhile; then the old
 /// one sends the block on (`absorb_block`).
@@ -119,42 +129,44 @@ impl Orphanable for ThreadHeap {
 /// # Safety
 /// `me` is the calling thread's heap or a placeholder; the program gives up the block.
 #[inline(always)]
-pub unsafe fn append(me: *mut ThreadHeap, addr: usize) -> bool {
+pub unsafe fn append(me: *mut ThreadHeap, addr: usize) -> Appended {
     // SAFETY: a placeholder's view is empty. The descriptor is live or the page of zeros, which
     // describes nothing; outboxes are the thread's own, and a batch in one is too.
     unsafe {
         let Some(descriptor) = (*me).view.descriptor(addr) else {
-            return false;
+            return Appended::No;
         };
         let slab = descriptor as *mut Slab;
         // Relaxed: a heap that owned the slab a moment ago will do.
         let owner = (*slab).owner.load(Ordering::Relaxed);
-        if (*slab).what != What::Blocks || owner == me {
-            return false;
+        match (*slab).what {
+            What::Blocks if owner != me => {}
+            What::Large => return Appended::Large(NonNull::new_unchecked(slab)),
+            What::Blocks | What::Nothing => return Appended::No,
         }
         let outbox = Outbox::of(me, owner);
         let Some(batch) = (*outbox).batch else {
-            return false;
+            return Appended::No;
         };
         let b = batch.ptr();
         // Relaxed: this thread's own count.
         let len = (*b).len.load(Ordering::Relaxed);
         let bytes = (*b).bytes + (*slab).block;
         if (*outbox).owner != owner || len >= BATCH - 1 || bytes >= BATCH_BYTES {
-            return false;
+            return Appended::No;
         }
         let Place::Block(index) = (*slab).place(addr) else {
-            return false;
+            return Appended::No;
         };
         // Relaxed: as in `release::free`.
         if Slab::word(slab, index / 64).load(Ordering::Relaxed) >> (index % 64) & 1 == 1 {
-            return false;
+            return Appended::No;
         }
         (&raw mut (*b).blocks).cast::<usize>().add(len).write(addr);
         (*b).bytes = bytes;
         // Release: pairs with the Acquire in `forget`.
         (*b).len.store(len + 1, Ordering::Release);
-        true
+        Appended::Yes
     }
 }
 

@@ -6,7 +6,7 @@
 //! 100 to 200 ms, when the shelf is full, when the tier refuses a request, when its
 //! thread ends, and before a fork, which would make it a copy.
 
-use super::kind::KindId;
+use super::kind::{KINDS, KindId};
 use super::large;
 use super::slab::Slab;
 use super::thread_heap::ThreadHeap;
@@ -32,8 +32,18 @@ static AGED: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy)]
 pub struct Note {
     slices: u32,
-    kind: u16,
-    tier: TierId,
+    of: Of,
+}
+
+/// What two blocks must have in common for one to stand in for the other: kind and tier, in one word
+/// to be compared at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Of(u32);
+
+impl Of {
+    const fn new(kind: u16, tier: TierId) -> Of {
+        Of(kind as u32 | (tier.0 as u32) << 16)
+    }
 }
 
 /// The owner's side of its shelf.
@@ -53,8 +63,7 @@ impl Notes {
     pub const NEW: Notes = Notes {
         notes: [Note {
             slices: 0,
-            kind: 0,
-            tier: TierId::DRAM,
+            of: Of::new(0, TierId::DRAM),
         }; PLACES],
         filled: 0,
         held: 0,
@@ -62,31 +71,30 @@ impl Notes {
     };
 
     /// A filled place with a block that will do.
-    fn find(&self, kind: KindId, tier: TierId, slices: usize) -> Option<usize> {
-        let mut left = self.filled;
+    #[inline(always)]
+    fn find(&self, of: Of, slices: usize) -> Option<usize> {
+        let mut left = self.filled as u32;
         while left != 0 {
-            let at = left.trailing_zeros() as usize;
+            let at = left.trailing_zeros() as usize % PLACES;
             left &= left - 1;
-            if let Some(note) = self.notes.get(at) {
-                let have = note.slices as usize;
-                if have >= slices
-                    && have - slices <= slices / 8
-                    && note.kind == kind.0
-                    && note.tier == tier
-                {
-                    return Some(at);
-                }
+            let note = self.notes.get(at)?;
+            // Smaller ones wrap round to more than any eighth.
+            let over = (note.slices as usize).wrapping_sub(slices);
+            if note.of == of && over <= slices / 8 {
+                return Some(at);
             }
         }
         None
     }
 
     /// A place that is not filled, if so many slices more may lie on the shelf.
+    #[inline(always)]
     fn room_for(&self, slices: usize) -> Option<usize> {
-        let at = self.filled.trailing_ones() as usize;
+        let at = (self.filled as u32).trailing_ones() as usize;
         (at < PLACES && self.held as usize + slices <= MAX_ALL).then_some(at)
     }
 
+    #[inline(always)]
     fn fill(&mut self, at: usize, note: Note) {
         if let Some(place) = self.notes.get_mut(at) {
             *place = note;
@@ -95,11 +103,12 @@ impl Notes {
         }
     }
 
+    #[inline(always)]
     fn empty(&mut self, at: usize) {
         if let Some(note) = self.notes.get(at)
             && self.filled >> at & 1 == 1
         {
-            self.filled &= !(1 << at);
+            self.filled ^= 1 << at;
             self.held -= note.slices;
         }
     }
@@ -110,6 +119,7 @@ impl Notes {
 ///
 /// # Safety
 /// The caller owns `th` and is inside the gate.
+#[inline(always)]
 pub unsafe fn take(
     th: *mut ThreadHeap,
     kind: KindId,
@@ -118,7 +128,7 @@ pub unsafe fn take(
 ) -> Option<NonNull<Slab>> {
     // SAFETY: as promised; what is taken from a shelf is the taker's.
     unsafe {
-        let at = (*th).shelved.find(kind, tier, slices)?;
+        let at = (*th).shelved.find(Of::new(kind.0, tier), slices)?;
         (*th).shelved.empty(at);
         let slab = (*th).shared.shelf.take(at)?;
         if (*slab.as_ptr()).seen_freezes != freezes() {
@@ -135,11 +145,39 @@ pub unsafe fn take(
     }
 }
 
+/// A block of the default kind for `size` bytes, if its tier is known and the shelf has one: then
+/// neither the kind's recipe nor the tier is asked. Null, and nothing has happened, otherwise.
+///
+/// # Safety
+/// As for [`take`]; `size` is that of a large block.
+#[inline(always)]
+pub unsafe fn at_hand(th: *mut ThreadHeap, size: Bytes) -> *mut u8 {
+    // SAFETY: as promised.
+    unsafe {
+        let heap = &(*th).heap;
+        let [near, far] = heap.large;
+        let known = if size.get() >= heap.far_from {
+            far
+        } else {
+            near
+        };
+        if known == 0 || heap.epoch != KINDS[0].epoch() || size.get() > MAX_BLOCK * SLICE.get() {
+            return core::ptr::null_mut();
+        }
+        let slices = size.get().div_ceil(SLICE.get());
+        match take(th, KindId::DEFAULT, TierId(known - 1), slices) {
+            Some(slab) => (*slab.as_ptr()).base as *mut u8,
+            None => core::ptr::null_mut(),
+        }
+    }
+}
+
 /// Keeps a large block that the program has freed. False where it is not one to keep.
 ///
 /// # Safety
 /// The caller owns `th` and is inside the gate; `slab` is the live descriptor of a large block
 /// that the program gives up.
+#[inline(always)]
 pub unsafe fn put(th: *mut ThreadHeap, slab: NonNull<Slab>) -> bool {
     // SAFETY: as promised.
     unsafe {
@@ -160,7 +198,8 @@ pub unsafe fn put(th: *mut ThreadHeap, slab: NonNull<Slab>) -> bool {
         WINDOW.set_tier(first, 1, None);
         lane.note_idle_slices(slices as usize, true);
         let kind = (*slab.as_ptr()).kind;
-        (*th).shelved.fill(at, Note { slices, kind, tier });
+        let of = Of::new(kind, tier);
+        (*th).shelved.fill(at, Note { slices, of });
         (*th).shared.shelf.put(at, slab);
         true
     }

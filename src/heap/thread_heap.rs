@@ -26,6 +26,9 @@ pub struct KindHeap {
     /// table above has the answer for the others.
     pub far_from: usize,
     pub policy: Policy,
+    /// The tier, plus one, that large blocks come from whatever the tiers hold: of the near and of
+    /// the far ones. 0 while it is not known, or depends.
+    pub large: [u8; 2],
     pub kind: u16,
     /// The kind's epoch when the table was made.
     pub epoch: u64,
@@ -48,6 +51,7 @@ impl KindHeap {
         direct: [&raw const NO_BIN.0 as *mut Bin; DIRECT],
         far_from: usize::MAX,
         policy: Policy::Dram,
+        large: [0; 2],
         kind: 0,
         epoch: 0,
         used: [0; USED_WORDS],
@@ -81,6 +85,7 @@ impl KindHeap {
         unsafe {
             (*heap).policy = policy;
             (*heap).epoch = epoch;
+            (*heap).large = [0; 2];
             (*heap).far_from = match policy {
                 Policy::Size | Policy::Auto => threshold.get(),
                 Policy::Cold => 0,

@@ -3,15 +3,19 @@
 //! All of them may be called from any thread at any time, before the heap has started and after
 //! the thread's teardown. They leave errno alone but where they fail with ENOMEM.
 
+use core::ptr::NonNull;
+
 use super::configure::retry_environment;
 use super::threads::{ensure_kind, with_heap};
 use crate::arena::WINDOW;
 use crate::base::{Addr, Bytes, MAX_CLASS, SLICE, TierId};
 use crate::heap::fast::{self, Freed};
+use crate::heap::remote::Appended;
 use crate::heap::resize::{self, Resized};
 use crate::heap::slab::Slab;
 use crate::heap::{
-    KindId, LargeBlock, ThreadHeap, alloc_large, orphans, refill, release, remote, slot, tidy,
+    KindId, LargeBlock, ThreadHeap, alloc_large, orphans, refill, release, remote, shelf, slot,
+    tidy,
 };
 use crate::os::errno::{self, Errno};
 use crate::os::{clock, next};
@@ -37,18 +41,23 @@ fn no_memory() -> *mut u8 {
 /// gives a block of its own.
 #[inline(always)]
 pub fn malloc(size: usize) -> *mut u8 {
-    let block = fast::malloc(size);
-    if block.is_null() {
-        malloc_slow(size)
-    } else {
-        block
+    match fast::malloc(size) {
+        Some(block) => block.as_ptr(),
+        None => malloc_slow(size),
     }
 }
 
 #[cold]
 #[inline(never)]
 fn malloc_slow(size: usize) -> *mut u8 {
-    malloc_kind_slow(KindId::DEFAULT, size)
+    if size <= MAX_CLASS.get() {
+        return malloc_kind_slow(KindId::DEFAULT, size);
+    }
+    // SAFETY: `with_heap` gives a heap of this thread's, inside the gate.
+    match with_heap(|th| unsafe { shelf::at_hand(th, Bytes::new(size)) }) {
+        Some(block) if !block.is_null() => block,
+        _ => large_slow(KindId::DEFAULT, size, 1).addr,
+    }
 }
 
 /// The same in a kind.
@@ -57,11 +66,9 @@ pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
     if kind == KindId::DEFAULT {
         return malloc(size);
     }
-    let block = fast::malloc_kind(kind, size);
-    if block.is_null() {
-        malloc_kind_slow(kind, size)
-    } else {
-        block
+    match fast::malloc_kind(kind, size) {
+        Some(block) => block.as_ptr(),
+        None => malloc_kind_slow(kind, size),
     }
 }
 
@@ -100,9 +107,32 @@ pub fn calloc_kind(kind: KindId, count: usize, size: usize) -> *mut u8 {
     let block = malloc_kind(kind, len);
     if !block.is_null() {
         // SAFETY: a block of at least `len` bytes, just handed out.
-        unsafe { core::ptr::write_bytes(block, 0, len) };
+        unsafe { clear(block, len) };
     }
     block
+}
+
+/// Zeroes what was asked of a new block. Up to 64 bytes by hand: a call of memset is more than the
+/// rest of the fast path.
+///
+/// # Safety
+/// A block for `len` bytes; what of it lies in a sixteen that has been begun may be written.
+#[inline(always)]
+unsafe fn clear(block: *mut u8, len: usize) {
+    // SAFETY: blocks are whole sixteens, aligned to 16, and at least one.
+    unsafe {
+        if len > 64 {
+            core::ptr::write_bytes(block, 0, len);
+            return;
+        }
+        let sixteens = block.cast::<u128>();
+        sixteens.write(0);
+        sixteens.add(len.saturating_sub(1) / 16).write(0);
+        if len > 32 {
+            sixteens.add(1).write(0);
+            sixteens.add(2).write(0);
+        }
+    }
 }
 
 #[cold]
@@ -157,6 +187,18 @@ pub fn aligned_kind(kind: KindId, align: usize, size: usize) -> *mut u8 {
     large_slow(kind, size, align).addr
 }
 
+/// The same in the default kind, if a block is at hand; if not, nothing has happened.
+#[cfg(feature = "libc-names")]
+#[inline(always)]
+pub fn aligned_at_hand(align: usize, size: usize) -> Option<NonNull<u8>> {
+    debug_assert!(align.is_power_of_two());
+    if align > SLICE.get() || size > MAX_CLASS.get() {
+        return None;
+    }
+    // See `aligned_kind`; up to 16 this changes no class.
+    fast::malloc((size.max(1) + align - 1) & !(align - 1))
+}
+
 /// Frees a block of any kind. Null is nothing; a pointer that is not ours goes to the next `free`
 /// in link order, or is counted and left alone.
 ///
@@ -180,9 +222,27 @@ pub unsafe fn free(block: *mut u8) {
 unsafe fn free_elsewhere(block: *mut u8) {
     // SAFETY: the slot's heap is this thread's or a placeholder; the rest is the caller's promise.
     unsafe {
-        if !remote::append(slot::get(), block as usize) {
-            free_slow(block);
+        match remote::append(slot::get(), block as usize) {
+            Appended::Yes => {}
+            Appended::Large(slab) => free_large_slow(block, slab),
+            Appended::No => free_slow(block),
         }
+    }
+}
+
+/// What the page map says is a large block: mostly one that the thread's shelf takes.
+#[cold]
+#[inline(never)]
+unsafe fn free_large_slow(block: *mut u8, slab: NonNull<Slab>) {
+    // SAFETY: the descriptor is live as long as the block is, and the program gives it up;
+    // `with_heap` gives a heap of this thread's, inside the gate.
+    let kept = with_heap(|th| unsafe {
+        tidy::tidy(th, Bytes::ZERO);
+        (*slab.as_ptr()).base == block as usize && shelf::put(th, slab)
+    });
+    if kept != Some(true) {
+        // SAFETY: the caller's promise.
+        unsafe { free_slow(block) };
     }
 }
 

@@ -12,26 +12,32 @@
 use crate::base::{Addr, Bytes, SEGMENT};
 use crate::os::{Errno, limits, map};
 
+/// Of length 0 where there is none.
 #[derive(Clone, Copy)]
 struct Leftover {
     start: Addr,
     len: Bytes,
 }
 
+const NOTHING: Leftover = Leftover {
+    start: Addr::new(0),
+    len: Bytes::ZERO,
+};
+
 pub(super) struct Leftovers {
-    kept: [Option<Leftover>; Leftovers::PLACES],
+    kept: [Leftover; Leftovers::PLACES],
     /// The kernel has refused once: before 5.13 it always does.
     refused: bool,
 }
 
 impl Leftovers {
     /// Each is a mapping more for a while, of which a process has 65,530.
-    const PLACES: usize = 16;
+    const PLACES: usize = 8;
     /// A smaller range goes faster than this is worth: 0.2 ms.
     const LEAST: Bytes = Bytes::mib(16);
 
     pub(super) const NONE: Leftovers = Leftovers {
-        kept: [None; Leftovers::PLACES],
+        kept: [NOTHING; Leftovers::PLACES],
         refused: false,
     };
 
@@ -47,7 +53,7 @@ impl Leftovers {
         if end < from.add(Self::LEAST) || self.refused {
             return;
         }
-        let Some(place) = self.kept.iter_mut().find(|place| place.is_none()) else {
+        let Some(place) = self.kept.iter_mut().find(|l| l.len == Bytes::ZERO) else {
             return;
         };
         // Under `ulimit -v` the program would be refused what the old view still takes.
@@ -64,7 +70,7 @@ impl Leftovers {
         // of the file stand there afterwards.
         match unsafe { map::move_contents_onto(from, start, len) } {
             Ok(()) => {
-                *place = Some(Leftover { start, len });
+                *place = Leftover { start, len };
                 let (left, right) = (start.offset_from(room), start.add(len));
                 for (at, len) in [(room, left), (right, room.add(whole).offset_from(right))] {
                     if len != Bytes::ZERO {
@@ -89,18 +95,16 @@ impl Leftovers {
     pub(super) fn drop_some(&mut self, most: Bytes) {
         let mut still = most;
         for place in &mut self.kept {
-            let Some(Leftover { start, len }) = *place else {
-                continue;
-            };
+            let Leftover { start, len } = *place;
             let part = len.min(still);
             if part == Bytes::ZERO {
-                return;
+                continue;
             }
             still = still.saturating_sub(part);
             let rest = len.saturating_sub(part);
             // Noted before it is done, so that a signal handler which forks here leaves its child
             // a list that is true but for this part.
-            *place = (rest != Bytes::ZERO).then_some(Leftover { start, len: rest });
+            place.len = rest;
             // SAFETY: the range is a view that `move_aside` made, in this process, and that nobody
             // else knows.
             let _ = unsafe { map::unmap(start.add(rest), part) };
@@ -109,10 +113,10 @@ impl Leftovers {
 
     /// In a child, which has none of the views.
     pub(super) fn forget(&mut self) {
-        self.kept = [None; Self::PLACES];
+        self.kept = [NOTHING; Self::PLACES];
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.kept.iter().all(Option::is_none)
+        self.kept.iter().all(|l| l.len == Bytes::ZERO)
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::everywhere::program;
 use crate::server::need;
-use crate::suite::{LONG, Outcome, Place, QUICK, Suite, tail};
-use std::io::Write;
+use crate::suite::{LONG, Outcome, Place, QUICK, Suite, skipped, tail};
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,12 +40,6 @@ fn regrtest(place: &Place, env: &[(&str, &str)], args: &[&str]) -> Outcome {
     }
     outcome.said = said;
     outcome
-}
-
-/// Past the test runner's capture: `tests/run` shows such lines again at its end.
-fn skipped(test: &str, why: &str) {
-    let line = format!("SKIPPED {test}: {why}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 /// Tests by the XML file, modules that ended without a result by the summary.

@@ -3,6 +3,7 @@
 use crate::common::{self, Ran, Unended};
 use crate::everywhere::tiers;
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -102,6 +103,12 @@ impl Place {
         );
         ran.out()
     }
+}
+
+/// Past the test runner's capture: `tests/run` shows such lines again at its end.
+pub fn skipped(test: &str, why: &str) {
+    let line = format!("SKIPPED {test}: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 /// The end of a long text.
