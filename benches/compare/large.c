@@ -47,7 +47,7 @@ void large_first(struct job *job)
 
 static void all_hand(struct hand *h)
 {
-    large(h, scaled(h->job, 250), 1);
+    large(h, scaled(h->job, 120), 1);
 }
 
 void large_all(struct job *job)
@@ -83,7 +83,7 @@ static void longer(struct hand *h, struct block *b, size_t size)
 static void grow_hand(struct hand *h)
 {
     struct block live[GROWING] = {0};
-    for (size_t n = scaled(h->job, 2500000); n; n--) {
+    for (size_t n = scaled(h->job, 6000000); n; n--) {
         struct block *b = &live[below(&h->rng, GROWING)];
         size_t limit = (size_t)4096 << below(&h->rng, 9);
         if (!b->p)

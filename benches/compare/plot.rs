@@ -14,7 +14,7 @@ const GAP: f64 = 28.0;
 const MARGIN: f64 = 16.0;
 /// Of the title and the slanted names of the allocators.
 const HEAD: f64 = 150.0;
-/// Bars end here, and say how far they would have gone.
+/// The bars of a workload end here, and say how far they would have gone.
 const MOST: f64 = 3.0;
 
 const STYLE: &str = "\
@@ -49,6 +49,13 @@ impl Bar {
     fn of(ratio: &Value) -> Bar {
         ratio.as_f64().map_or(Bar::Nothing, Bar::Ratio)
     }
+
+    fn ratio(&self) -> f64 {
+        match self {
+            Bar::Ratio(ratio) => *ratio,
+            _ => 0.0,
+        }
+    }
 }
 
 struct Picture {
@@ -70,7 +77,7 @@ impl Picture {
     }
 
     fn width(&self) -> f64 {
-        self.section(2) - GAP + MARGIN + 30.0
+        self.section(2) - GAP + MARGIN + 50.0
     }
 
     fn text(&mut self, x: f64, y: f64, class: &str, extra: &str, text: &str) {
@@ -111,8 +118,8 @@ impl Picture {
         let class = if large { "title" } else { "" };
         self.text(MARGIN, base - height / 3.0, class, "", name);
         self.text(MARGIN, base - height / 3.0 + 13.0, "small", "", what);
-        // The bars of the means end far below those of a single bad workload.
-        let most = if large { MOST * 2.0 / 3.0 } else { MOST };
+        let longest = bars.iter().flatten().map(Bar::ratio).fold(2.0, f64::max);
+        let most = if large { longest } else { MOST };
         let unit = (height - 14.0) / most;
         for (section, bars) in bars.into_iter().enumerate() {
             for (i, bar) in bars.into_iter().enumerate() {
@@ -166,11 +173,7 @@ pub fn draw(from: &Path, to: &Path) {
     };
     picture.heads();
     let means = |key: &str| allocators.iter().map(|a| Bar::of(&a[key])).collect();
-    let what = format!(
-        "of {} workloads, medians of {} runs",
-        rows.len(),
-        results["rounds"]
-    );
+    let what = format!("{} workloads, {} rounds", rows.len(), results["rounds"]);
     let bars = [means("cpu_mean"), means("memory_mean")];
     picture.row("geometric mean", &what, 120.0, bars, true);
     for row in &rows {

@@ -121,7 +121,7 @@ impl Inputs {
 
     fn text(&self) -> String {
         let (mut state, mut text) = (1, String::new());
-        for _ in 0..6_000 * self.percent {
+        for _ in 0..20_000 * self.percent {
             let x = random(&mut state);
             let _ = writeln!(text, "{:x} {}", x >> (x % 40), x % 1000);
         }
@@ -131,7 +131,7 @@ impl Inputs {
     /// Functions of many shapes: loops, switches, structures, calls among them.
     fn source(&self) -> String {
         let (mut state, mut text) = (2, String::from("struct s { long a, b; double d[8]; };\n"));
-        for i in 0..4 * self.percent {
+        for i in 0..self.percent {
             let mut r = || random(&mut state) % 97 + 2;
             let (a, b, c, d) = (r(), r(), r(), r());
             let _ = writeln!(
