@@ -102,7 +102,7 @@ impl Launcher {
         if let (Some(found), Some(library)) = (word("malloc "), &row.preload)
             && !same_file(Path::new(found), library)
         {
-            return Err(format!("runs on the malloc of {found}"));
+            return Err(format!("not used: runs on the malloc of {found}"));
         }
         let result = out
             .lines()

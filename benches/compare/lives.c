@@ -19,7 +19,7 @@ static void lives_hand(struct hand *h)
     struct block *kept = calloc(LONG, sizeof *kept), burst[BURST] = {0};
     if (!kept)
         die("calloc failed");
-    size_t bursts = scaled(h->job, 220);
+    size_t bursts = scaled(h->job, 500);
     for (int phase = 0; phase < PHASES; phase++) {
         for (size_t n = 0; n < bursts; n++) {
             for (int i = 0; i < BURST; i++)

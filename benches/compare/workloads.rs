@@ -201,14 +201,14 @@ impl Workload {
     }
 
     pub fn program(&self, inputs: &Inputs) -> Program {
-        let tenths = (f64::from(inputs.percent) / 100.0 * 0.3).to_string();
+        let scale = (f64::from(inputs.percent) / 100.0 * 0.5).to_string();
         match self.how {
             How::Own(threads) => inputs.own(self.name, threads),
             How::Python(malloc) => {
                 let path = script("benches/memory.py");
                 let path = path.to_string_lossy();
                 // By the path, for python3 may be something else on PATH; no second of idling.
-                let mut p = inputs.program("/usr/bin/python3", &[&path, &tenths, "0"], &["-c", ""]);
+                let mut p = inputs.program("/usr/bin/python3", &[&path, &scale, "0"], &["-c", ""]);
                 p.env.push(("PYTHONMALLOC", malloc.to_string()));
                 p.env.push(("PYTHONHASHSEED", "0".to_string()));
                 p
