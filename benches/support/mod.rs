@@ -78,20 +78,30 @@ impl Allocator {
 }
 
 /// A shared object that the dynamic linker knows, by its soname.
-pub fn installed(soname: &str, package: &str) -> PathBuf {
+pub fn find_library(soname: &str) -> Option<PathBuf> {
     let listed = Command::new("/sbin/ldconfig").arg("-p").output();
     let listed = listed.unwrap_or_else(|e| fail(format!("cannot run ldconfig: {e}")));
     String::from_utf8_lossy(&listed.stdout)
         .lines()
         .filter(|l| l.split_whitespace().next() == Some(soname))
         .find_map(|l| l.rsplit(" => ").next().map(PathBuf::from))
+}
+
+/// The same, or an end with the name of its package.
+pub fn installed(soname: &str, package: &str) -> PathBuf {
+    find_library(soname)
         .unwrap_or_else(|| fail(format!("no {soname}: install the Debian package {package}")))
+}
+
+/// Is there such a program on PATH (or by its path)?
+pub fn has_program(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|d| d.join(program).is_file())
 }
 
 /// A program on PATH, or an end with the name of its package.
 pub fn needs(program: &str, package: &str) {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|d| d.join(program).is_file()) {
+    if !has_program(program) {
         fail(format!(
             "no {program} on PATH: install the Debian package {package}"
         ));
