@@ -163,7 +163,7 @@ fn early_rows() -> Vec<Row> {
                 Check::new("hazard_12_fork_threads")
                     .named("hazard_12_fork_threads_long")
                     .arg("500")
-                    .within(120)
+                    .within(400)
                     .long(),
             ],
         ),
