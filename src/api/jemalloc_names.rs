@@ -2,6 +2,7 @@
 //! `nallocx`, `mallctl` and `malloc_stats_print` on a heap that a preload has taken over.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
 
 use crate::base::{Bytes, SLICE, SizeClass};
 use crate::heap::KindId;
@@ -148,46 +149,51 @@ pub unsafe extern "C" fn mallctl(
         action();
         0
     };
-    // What may be written: of this size, and to no effect.
-    let accepts = |size: usize| new.is_null() || new_len == size;
-    // SAFETY: the caller's promise on `old` and `old_len`.
-    let put_flag = |v: bool| unsafe { put(old, old_len, v) };
-    // SAFETY: as above.
-    let put_size = |v: usize| unsafe { put(old, old_len, v) };
+    // SAFETY (both): the caller's promise on `old` and `old_len`.
     match name {
-        b"epoch" if !accepts(size_of::<u64>()) => Errno::INVAL.get(),
-        b"background_thread" if !accepts(size_of::<bool>()) => Errno::INVAL.get(),
-        // Redis writes 1 ten times a second to have the statistics refreshed; they always are. A
-        // server that stays on the fast path would give nothing back otherwise.
-        b"epoch" => {
+        // What may be written, to no effect. Redis writes 1 to the first ten times a second to have
+        // the statistics refreshed; they always are. A server that stays on the fast path would
+        // give nothing back otherwise.
+        b"epoch" if new.is_null() || new_len == size_of::<u64>() => {
             runtime::tidy();
-            put_size(1)
+            unsafe { put(old, old_len, 1u64) }
         }
-        b"background_thread" => put_flag(false),
+        b"background_thread" if new.is_null() || new_len == size_of::<bool>() => unsafe {
+            put(old, old_len, false)
+        },
+        b"epoch" | b"background_thread" => Errno::INVAL.get(),
         b"thread.tcache.flush" | b"thread.idle" => act(|| ()),
         n if n.starts_with(b"arena.") && (n.ends_with(b".purge") || n.ends_with(b".decay")) => {
             act(|| {
                 runtime::trim();
             })
         }
-        b"version" | b"config.stats" | b"config.prof" | b"opt.abort" | b"arenas.narenas"
-            if writes =>
-        {
-            Errno::PERM.get()
-        }
-        n if writes && read(n).is_some() => Errno::PERM.get(),
-        b"version" => {
-            const VERSION: &CStr = c"5.3.0-tierheap";
-            // SAFETY: as above.
-            unsafe { put(old, old_len, VERSION.as_ptr()) }
-        }
-        b"config.stats" | b"config.prof" | b"opt.abort" => put_flag(false),
-        // SAFETY: as above.
-        b"arenas.narenas" => unsafe { put(old, old_len, 1u32) },
-        n => match read(n) {
-            Some(value) => put_size(value),
-            None => Errno::NOENT.get(),
+        // SAFETY: nothing is put where both are null.
+        n if writes => match unsafe { put_value(n, null_mut(), null_mut()) } {
+            0 => Errno::PERM.get(),
+            unknown => unknown,
         },
+        n => unsafe { put_value(n, old, old_len) },
+    }
+}
+
+/// What is only read. ENOENT for a name that is not known.
+///
+/// # Safety
+/// As for [`put`].
+unsafe fn put_value(name: &[u8], to: *mut c_void, len: *mut usize) -> c_int {
+    const VERSION: &CStr = c"5.3.0-tierheap";
+    // SAFETY: as promised.
+    unsafe {
+        match name {
+            b"version" => put(to, len, VERSION.as_ptr()),
+            b"config.stats" | b"config.prof" | b"opt.abort" => put(to, len, false),
+            b"arenas.narenas" => put(to, len, 1u32),
+            n => match read(n) {
+                Some(value) => put(to, len, value),
+                None => Errno::NOENT.get(),
+            },
+        }
     }
 }
 

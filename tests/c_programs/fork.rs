@@ -18,6 +18,11 @@ fn fork_odd() {
     Case::new("fork_odd").plain().warns().matrix().done();
 }
 
+#[test]
+fn fork_leftover() {
+    Case::new("fork_leftover").plain().matrix().done();
+}
+
 /// What the limit refuses is warned of.
 #[test]
 fn fork_space() {
