@@ -149,18 +149,19 @@ pub unsafe extern "C" fn mallctl(
         action();
         0
     };
-    // SAFETY (both): the caller's promise on `old` and `old_len`.
     match name {
         // What may be written, to no effect. Redis writes 1 to the first ten times a second to have
         // the statistics refreshed; they always are. A server that stays on the fast path would
         // give nothing back otherwise.
         b"epoch" if new.is_null() || new_len == size_of::<u64>() => {
             runtime::tidy();
+            // SAFETY: the caller's promise on `old` and `old_len`.
             unsafe { put(old, old_len, 1u64) }
         }
-        b"background_thread" if new.is_null() || new_len == size_of::<bool>() => unsafe {
-            put(old, old_len, false)
-        },
+        b"background_thread" if new.is_null() || new_len == size_of::<bool>() => {
+            // SAFETY: as above.
+            unsafe { put(old, old_len, false) }
+        }
         b"epoch" | b"background_thread" => Errno::INVAL.get(),
         b"thread.tcache.flush" | b"thread.idle" => act(|| ()),
         n if n.starts_with(b"arena.") && (n.ends_with(b".purge") || n.ends_with(b".decay")) => {
@@ -173,6 +174,7 @@ pub unsafe extern "C" fn mallctl(
             0 => Errno::PERM.get(),
             unknown => unknown,
         },
+        // SAFETY: as above.
         n => unsafe { put_value(n, old, old_len) },
     }
 }
