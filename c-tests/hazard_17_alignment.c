@@ -38,8 +38,9 @@ static void every_alignment(void)
 				one(a, sizes[i]);
 }
 
-/* Many at once: aligned blocks between ordinary ones must not overlap. */
-static void mixed(void)
+/* Many at once: aligned blocks between ordinary ones must not overlap, nor take a free one of theirs
+ * that happens to lie elsewhere. */
+static void mixed(unsigned alignments, size_t most)
 {
 	enum { COUNT = 2000 };
 	static void *p[COUNT];
@@ -47,8 +48,8 @@ static void mixed(void)
 	uint64_t seed = 12345;
 	for (int round = 0; round < 3; round++) {
 		for (size_t i = 0; i < COUNT; i++) {
-			size_t a = (size_t)8 << rnd(&seed) % 11;
-			n[i] = rnd(&seed) % 3000 + !under_test();
+			size_t a = (size_t)8 << rnd(&seed) % alignments;
+			n[i] = rnd(&seed) % most + !under_test();
 			p[i] = i % 2 ? memalign(a, n[i]) : malloc(n[i]);
 			CHECK(p[i]);
 			if (i % 2)
@@ -147,7 +148,8 @@ static void whole_pages(void)
 int main(void)
 {
 	every_alignment();
-	mixed();
+	mixed(11, 3000);
+	mixed(14, 80000);
 	bad_values();
 	huge();
 	whole_pages();

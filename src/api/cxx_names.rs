@@ -113,7 +113,7 @@ extern "C" fn no_library() -> ! {
 
 #[inline(always)]
 fn new(size: usize) -> *mut c_void {
-    match fast::malloc(size) {
+    match fast::malloc(size, 1) {
         Some(block) => block.as_ptr().cast(),
         // SAFETY: the assembly above keeps the C ABI.
         None => unsafe { tierheap_new_or_throw(size, 16) },

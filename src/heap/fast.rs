@@ -10,24 +10,25 @@ use super::slab::{Place, Slab};
 use super::slot;
 use super::thread_heap::KindHeap;
 use crate::arena::WINDOW;
-use crate::base::{Addr, Bytes, CLASSES, MAX_CLASS, MAX_DIRECT, SizeClass};
+use crate::base::{Addr, Bytes, CLASSES, COLD_UNIT, MAX_CLASS, MAX_DIRECT, SizeClass};
 use crate::sync::Ordering;
 
-/// A block for `size` bytes of the default kind; `None`: ask the slow path.
+/// A block for `size` bytes of the default kind; `None`: ask the slow path. `align` as for
+/// `refill::alloc`.
 #[inline(always)]
-pub fn malloc(size: usize) -> Option<NonNull<u8>> {
+pub fn malloc(size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: the slot's heap is the thread's own or a placeholder, whose bins hand nothing out.
-    unsafe { pop(&raw mut (*slot::get()).heap, size) }
+    unsafe { pop(&raw mut (*slot::get()).heap, size, align) }
 }
 
 /// The same for any kind.
 #[inline(always)]
-pub fn malloc_kind(kind: KindId, size: usize) -> Option<NonNull<u8>> {
+pub fn malloc_kind(kind: KindId, size: usize, align: usize) -> Option<NonNull<u8>> {
     let th = slot::get();
     // SAFETY: as above; the table and the heaps in it are the thread's own.
     unsafe {
         match (*th).kinds.as_ref()?.get(kind.0 as usize) {
-            Some(&heap) if !heap.is_null() => pop(heap, size),
+            Some(&heap) if !heap.is_null() => pop(heap, size, align),
             _ => None,
         }
     }
@@ -36,7 +37,7 @@ pub fn malloc_kind(kind: KindId, size: usize) -> Option<NonNull<u8>> {
 /// # Safety
 /// The caller owns the heap, or it is a placeholder's.
 #[inline(always)]
-unsafe fn pop(heap: *mut KindHeap, size: usize) -> Option<NonNull<u8>> {
+unsafe fn pop(heap: *mut KindHeap, size: usize, align: usize) -> Option<NonNull<u8>> {
     // SAFETY: as promised; entries of the table are bins of this heap or the empty bin.
     unsafe {
         if size <= MAX_DIRECT.get() {
@@ -51,7 +52,10 @@ unsafe fn pop(heap: *mut KindHeap, size: usize) -> Option<NonNull<u8>> {
         if size > MAX_CLASS.get() {
             return None;
         }
-        let class = SizeClass::of(Bytes::new(size))?;
+        let mut class = SizeClass::of(Bytes::new(size))?;
+        if align > COLD_UNIT.get() {
+            class = class.without_colour();
+        }
         // Above 2 KiB classes are the same for both sides.
         let side = if size >= (*heap).far_from { CLASSES } else { 0 };
         let bin = (&raw mut (*heap).bins)

@@ -15,15 +15,16 @@ use crate::os::clock;
 use crate::sync::{AtomicPtr, Ordering};
 
 /// A block of at least `size` bytes from one of the thread's heaps; null when no tier has room.
+/// `align` is a power of two up to a slice, and `size` a multiple of it or it is 16 or less.
 ///
 /// # Safety
 /// The caller owns `th`, of which `kh` is a heap, and is inside the gate.
-pub unsafe fn alloc(th: *mut ThreadHeap, kh: *mut KindHeap, size: Bytes) -> *mut u8 {
+pub unsafe fn alloc(th: *mut ThreadHeap, kh: *mut KindHeap, size: Bytes, align: Bytes) -> *mut u8 {
     // SAFETY: as promised.
     unsafe {
         notice_threshold(kh);
-        let Some((side, class)) = (*kh).class_of(size) else {
-            return large::alloc(th, KindId((*kh).kind), size, Bytes::new(1)).addr;
+        let Some((side, class)) = (*kh).class_of(size, align) else {
+            return large::alloc(th, KindId((*kh).kind), size, align).addr;
         };
         let bin = KindHeap::bin(kh, side, class);
         let block = take(th, bin);
@@ -247,12 +248,15 @@ unsafe fn add_slab(
     };
     let slab = descriptor.as_ptr().cast::<Slab>();
     let block = class.block();
-    let blocks = run.slices * SLICE.get() / block.get();
+    let len = SLICE.times(run.slices).get();
+    let blocks = len / block.get();
+    let slack = Bytes::new(len - blocks * block.get());
+    let colour = class.colour(run.first.index(), slack);
     // SAFETY: fresh metadata of the right size; the caller owns the bin.
     unsafe {
         slab.write(Slab {
             local: AtomicPtr::new(th),
-            base: WINDOW.slice_addr(run.first).get(),
+            base: WINDOW.slice_addr(run.first).add(colour).get(),
             magic: Slab::magic_for(block.get()),
             unsettled: u64::MAX,
             block: block.get(),

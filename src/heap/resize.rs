@@ -70,7 +70,7 @@ pub unsafe fn realloc(
         } else if heap_of(id)
             && let Some(heap) = kind_heap(me, id.0)
         {
-            refill::alloc(me, heap, size)
+            refill::alloc(me, heap, size, Bytes::new(1))
         } else {
             core::ptr::null_mut()
         };

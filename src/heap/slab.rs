@@ -36,6 +36,8 @@ pub enum What {
 pub struct Slab {
     // What a free reads, on one cache line.
     pub local: AtomicPtr<ThreadHeap>,
+    /// Where the first block begins: the start of the first slice and the colour
+    /// (`SizeClass::colour`).
     pub base: usize,
     /// ceil(2^64 / block): multiplying an offset by it gives the block's index above and, below,
     /// a remainder that is smaller than the magic number iff the offset is a block's start.
@@ -142,7 +144,9 @@ impl Slab {
         let offset = addr.wrapping_sub(self.base) as u64;
         let product = offset as u128 * self.magic as u128;
         // Exact for offsets below 2 MiB and blocks up to 512 KiB: the magic number is too large by
-        // less than `block`/2^64, which offset * that keeps far below 1.
+        // less than `block`/2^64, which offset * that keeps far below 1. Before the first block, in
+        // the colour, offsets wrap round: for -d with d < block, and a colour is less than any
+        // coloured block, the lower half is 2^64 - d * magic, not below the magic number either.
         if product as u64 >= self.magic {
             Place::Interior
         } else {
@@ -208,7 +212,7 @@ impl Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{CLASSES, SLICE};
+    use crate::base::{CLASSES, PAGE, SLICE};
 
     #[test]
     fn the_magic_number_divides_exactly_and_tells_interiors_for_every_class() {
@@ -229,6 +233,20 @@ mod tests {
                     offset % block == 0,
                     "{offset} by {block}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_before_the_first_block_is_no_block() {
+        for class in (0..CLASSES).filter_map(SizeClass::from_index) {
+            if class == class.without_colour() {
+                continue;
+            }
+            let magic = Slab::magic_for(class.block().get());
+            for before in 1..PAGE.get() as u64 {
+                let product = before.wrapping_neg() as u128 * magic as u128;
+                assert!(product as u64 >= magic, "{before} before {class:?}");
             }
         }
     }

@@ -10,7 +10,7 @@ use super::remote::{BatchRef, OUTBOXES, Outbox};
 use super::shelf::Notes;
 use super::slab::Slab;
 use crate::arena::View;
-use crate::base::{Bytes, CLASSES, DIRECT, MAX_DIRECT, SizeClass};
+use crate::base::{Bytes, CLASSES, COLD_UNIT, DIRECT, MAX_DIRECT, SizeClass};
 use crate::lockfree::{Inbox, Ownership, Seat, Shelf};
 use crate::policy::{Policy, Side, may_be_cold, side};
 use crate::sync::{AtomicPtr, Ordering};
@@ -106,8 +106,8 @@ impl KindHeap {
         side(self.policy, Bytes::new(self.far_from), size)
     }
 
-    /// The class of a request, and its side; `None` for large ones.
-    pub fn class_of(&self, size: Bytes) -> Option<(Side, SizeClass)> {
+    /// The class of a request, and its side; `None` for large ones. `align` as for `refill::alloc`.
+    pub fn class_of(&self, size: Bytes, align: Bytes) -> Option<(Side, SizeClass)> {
         let side = self.side_of(size);
         let class = if may_be_cold(self.policy, side) {
             // By the group of 16 as well: all its sizes share one bin.
@@ -119,6 +119,11 @@ impl KindHeap {
         } else {
             SizeClass::of(size)
         }?;
+        let class = if align > COLD_UNIT {
+            class.without_colour()
+        } else {
+            class
+        };
         Some((side, class))
     }
 
@@ -168,7 +173,7 @@ impl KindHeap {
     /// Lets the fast path find `bin` for the group of sizes that `size` belongs to.
     ///
     /// # Safety
-    /// The caller owns the heap; `bin` is the one `class_of(size)` leads to.
+    /// The caller owns the heap; `bin` is the one `class_of` leads to.
     pub unsafe fn point(heap: *mut KindHeap, size: Bytes, bin: *mut Bin) {
         // SAFETY: as promised.
         unsafe {

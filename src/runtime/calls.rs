@@ -41,7 +41,7 @@ fn no_memory() -> *mut u8 {
 /// gives a block of its own.
 #[inline(always)]
 pub fn malloc(size: usize) -> *mut u8 {
-    match fast::malloc(size) {
+    match fast::malloc(size, 1) {
         Some(block) => block.as_ptr(),
         None => malloc_slow(size),
     }
@@ -51,7 +51,7 @@ pub fn malloc(size: usize) -> *mut u8 {
 #[inline(never)]
 fn malloc_slow(size: usize) -> *mut u8 {
     if size <= MAX_CLASS.get() {
-        return malloc_kind_slow(KindId::DEFAULT, size);
+        return block_slow(KindId::DEFAULT, size, 1);
     }
     // SAFETY: `with_heap` gives a heap of this thread's, inside the gate.
     match with_heap(|th| unsafe { shelf::at_hand(th, Bytes::new(size)) }) {
@@ -66,17 +66,18 @@ pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
     if kind == KindId::DEFAULT {
         return malloc(size);
     }
-    match fast::malloc_kind(kind, size) {
+    match fast::malloc_kind(kind, size, 1) {
         Some(block) => block.as_ptr(),
-        None => malloc_kind_slow(kind, size),
+        None => block_slow(kind, size, 1),
     }
 }
 
+/// `align` as for `refill::alloc` where the size has a class; any power of two else.
 #[cold]
 #[inline(never)]
-fn malloc_kind_slow(kind: KindId, size: usize) -> *mut u8 {
+fn block_slow(kind: KindId, size: usize, align: usize) -> *mut u8 {
     if size > MAX_CLASS.get() {
-        return large_slow(kind, size, 1).addr;
+        return large_slow(kind, size, align).addr;
     }
     let block = with_heap(|th| {
         retry_environment();
@@ -89,7 +90,7 @@ fn malloc_kind_slow(kind: KindId, size: usize) -> *mut u8 {
                 return core::ptr::null_mut();
             };
             tidy::tidy(th, Bytes::new(size));
-            refill::alloc(th, heap, Bytes::new(size))
+            refill::alloc(th, heap, Bytes::new(size), Bytes::new(align))
         }
     });
     block.filter(|b| !b.is_null()).unwrap_or_else(no_memory)
@@ -159,7 +160,7 @@ fn large_slow(kind: KindId, size: usize, align: usize) -> LargeBlock {
     }
     let block = with_heap(|th| {
         retry_environment();
-        // SAFETY: as in `malloc_kind_slow`.
+        // SAFETY: as in `block_slow`.
         unsafe {
             tidy::tidy(th, Bytes::ZERO);
             alloc_large(th, kind, Bytes::new(size), Bytes::new(align))
@@ -178,10 +179,19 @@ pub fn aligned_kind(kind: KindId, align: usize, size: usize) -> *mut u8 {
     }
     // A size that is a multiple of the alignment has a class that is one too: either the steps
     // between classes are multiples of the alignment there, or the alignment is a multiple of
-    // the step and the size itself is a class. Slabs start slices, so their blocks are aligned.
+    // the step and the size itself is a class. Slabs start slices, so their blocks are aligned, to
+    // 256 at least where they have a colour.
     let rounded = size.max(1).wrapping_add(align - 1) & !(align - 1);
     if align <= SLICE.get() && rounded >= size && rounded <= MAX_CLASS.get() {
-        return malloc_kind(kind, rounded);
+        let at_hand = if kind == KindId::DEFAULT {
+            fast::malloc(rounded, align)
+        } else {
+            fast::malloc_kind(kind, rounded, align)
+        };
+        return match at_hand {
+            Some(block) => block.as_ptr(),
+            None => block_slow(kind, rounded, align),
+        };
     }
     // Alignments above a slice, and sizes above all classes.
     large_slow(kind, size, align).addr
@@ -196,7 +206,7 @@ pub fn aligned_at_hand(align: usize, size: usize) -> Option<NonNull<u8>> {
         return None;
     }
     // See `aligned_kind`; up to 16 this changes no class.
-    fast::malloc((size.max(1) + align - 1) & !(align - 1))
+    fast::malloc((size.max(1) + align - 1) & !(align - 1), align)
 }
 
 /// Frees a block of any kind. Null is nothing; a pointer that is not ours goes to the next `free`

@@ -56,7 +56,12 @@ fn runtest(place: &Place, args: &[&str]) -> Outcome {
     let mut outcome = Outcome::whole(0);
     for line in out.lines() {
         if let Some((_, rest)) = line.split_once("[ok]: ") {
-            outcome.ran += u64::from(!rest.is_empty());
+            // Behind the name stands how long it took.
+            let name = rest.rsplit_once(" (").map_or(rest, |(name, _)| name);
+            if !name.is_empty() {
+                outcome.ran += 1;
+                outcome.names.insert(without_numbers(name));
+            }
         } else if let Some((_, rest)) = line
             .split_once("[err]: ")
             .or_else(|| line.split_once("[exception]: "))
@@ -65,6 +70,8 @@ fn runtest(place: &Place, args: &[&str]) -> Outcome {
             // What it expected and got stands in the line, too, after the file's name.
             let end = rest.find(".tcl").map_or(rest.len(), |at| at + 4);
             outcome.failed.insert(rest[..end].to_string());
+            let name = rest[..end].rsplit_once(" in ").map_or("", |(name, _)| name);
+            outcome.names.insert(without_numbers(name));
         }
     }
     outcome.said = format!("{}\n{}", tail(&ran.stdout), tail(&ran.stderr));
@@ -76,6 +83,12 @@ fn runtest(place: &Place, args: &[&str]) -> Outcome {
         outcome.said
     );
     outcome
+}
+
+/// "PSYNC2: --- CYCLE 7 ---": as many as there is time for.
+fn without_numbers(name: &str) -> String {
+    let digit = |c: char| c.is_ascii_digit();
+    name.split(digit).filter(|part| !part.is_empty()).collect()
 }
 
 /// Of jemalloc, and only where the server says that it has it: what is in use of an arena after a
