@@ -4,7 +4,8 @@
 //! difference over N is free of start-up. The same with functions that do nothing is what the
 //! loop and the calls cost; less that is the figure. Where callgrind does not run one of the
 //! allocators, all are counted by single-stepping instead (`COUNTER=ptrace` asks for that).
-//! `ONLY=pattern` chooses one pattern.
+//! `ONLY=pattern` chooses one pattern. `-- --check` counts tierheap alone, by callgrind, and fails where a
+//! figure is more than a tenth above what is written here: the guard that the tests run.
 //!
 //! The counts of `realloc` contain libc's copies, and callgrind counts every byte of a `rep movsb`
 //! as one instruction: read them as bytes copied.
@@ -23,46 +24,101 @@ struct Row {
     /// Runs of the pattern, a multiple of the least that it can do (the 500 blocks of a batch).
     n: u64,
     least: u64,
+    /// What tierheap took when this was last looked at.
+    known: f64,
 }
 
-const fn row(pattern: &'static str, size: usize, what: &'static str, n: u64, least: u64) -> Row {
+const fn row(
+    pattern: &'static str,
+    size: usize,
+    what: &'static str,
+    n: u64,
+    least: u64,
+    known: f64,
+) -> Row {
     Row {
         pattern,
         size,
         what,
         n,
         least,
+        known,
     }
 }
 
 const ROWS: &[Row] = &[
-    row("pair", 16, "malloc+free", 20_000, 1),
-    row("pair", 64, "malloc+free", 20_000, 1),
-    row("pair", 512, "malloc+free", 20_000, 1),
-    row("pair", 4096, "malloc+free", 20_000, 1),
-    row("pair", 32768, "malloc+free", 20_000, 1),
-    row("pair", 262_144, "malloc+free", 20_000, 1),
-    row("pair", 2_097_152, "malloc+free", 5_000, 1),
-    row("pair", 33_554_432, "malloc+free", 5_000, 1),
-    row("held", 16, "malloc+free, one more live", 20_000, 1),
-    row("held", 64, "malloc+free, one more live", 20_000, 1),
-    row("held", 512, "malloc+free, one more live", 20_000, 1),
-    row("held", 4096, "malloc+free, one more live", 20_000, 1),
-    row("held", 32768, "malloc+free, one more live", 20_000, 1),
-    row("fifo", 64, "500 malloc, 500 free, first first", 50_000, 500),
-    row("lifo", 64, "500 malloc, 500 free, last first", 50_000, 500),
-    row("random", 1024, "1 to size bytes, 1,024 live", 50_000, 1),
-    row("remote", 64, "500 malloc here, 500 free there", 50_000, 500),
-    row("calloc", 64, "calloc+free", 20_000, 1),
-    row("memalign", 64, "posix_memalign 64+free", 20_000, 1),
+    row("pair", 16, "malloc+free", 20_000, 1, 44.0),
+    row("pair", 64, "malloc+free", 20_000, 1, 44.0),
+    row("pair", 512, "malloc+free", 20_000, 1, 44.0),
+    row("pair", 4096, "malloc+free", 20_000, 1, 64.0),
+    row("pair", 32768, "malloc+free", 20_000, 1, 64.0),
+    row("pair", 262_144, "malloc+free", 20_000, 1, 64.0),
+    row("pair", 2_097_152, "malloc+free", 5_000, 1, 267.0),
+    row("pair", 33_554_432, "malloc+free", 5_000, 1, 267.0),
+    row("held", 16, "malloc+free, one more live", 20_000, 1, 44.0),
+    row("held", 64, "malloc+free, one more live", 20_000, 1, 44.0),
+    row("held", 512, "malloc+free, one more live", 20_000, 1, 44.0),
+    row("held", 4096, "malloc+free, one more live", 20_000, 1, 64.0),
+    row("held", 32768, "malloc+free, one more live", 20_000, 1, 64.0),
+    row(
+        "fifo",
+        64,
+        "500 malloc, 500 free, first first",
+        50_000,
+        500,
+        47.6,
+    ),
+    row(
+        "lifo",
+        64,
+        "500 malloc, 500 free, last first",
+        50_000,
+        500,
+        47.6,
+    ),
+    row(
+        "random",
+        1024,
+        "1 to size bytes, 1,024 live",
+        50_000,
+        1,
+        46.5,
+    ),
+    row(
+        "remote",
+        64,
+        "500 malloc here, 500 free there",
+        50_000,
+        500,
+        120.7,
+    ),
+    row("calloc", 64, "calloc+free", 20_000, 1, 65.0),
+    row("memalign", 64, "posix_memalign 64+free", 20_000, 1, 64.0),
     row(
         "realloc",
         65536,
         "16 bytes, doubled to size, free",
         1_000,
         1,
+        52022.0,
     ),
-    row("usable", 64, "malloc_usable_size", 20_000, 1),
+    row(
+        "realloc",
+        2048,
+        "16 bytes, doubled to size, free",
+        5_000,
+        1,
+        959.0,
+    ),
+    row(
+        "operators",
+        32,
+        "operator new, sized delete",
+        20_000,
+        1,
+        44.0,
+    ),
+    row("usable", 64, "malloc_usable_size", 20_000, 1, 13.0),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -88,6 +144,7 @@ fn compile() -> std::path::PathBuf {
     let done = Command::new(&cc)
         .args(["-O2", "-fPIE", "-pie", "-fno-plt", "-pthread", "-o"])
         .args([&driver, &source])
+        .args(["-Wl,--no-as-needed", "-lstdc++"])
         .status();
     if !done.is_ok_and(|s| s.success()) {
         fail(format!("cannot compile {} with {cc}", source.display()));
@@ -191,9 +248,36 @@ fn measure(
         .collect()
 }
 
+/// Tierheap's figures against the known ones.
+fn check() {
+    let dram: Vec<Allocator> = support::tierheap().into_iter().collect();
+    let rows: Vec<&Row> = ROWS.iter().collect();
+    let figures = measure(&compile(), Counter::Callgrind, &rows, &dram).unwrap_or_else(|e| fail(e));
+    let mut above = Vec::new();
+    for (row, (overhead, gross)) in rows.iter().zip(&figures) {
+        let net = gross.first().map_or(f64::NAN, |g| g - overhead);
+        println!(
+            "{} {}: {net:.1}, known {}",
+            row.pattern, row.size, row.known
+        );
+        if !(net <= row.known * 1.1) {
+            above.push(format!("{} {}", row.pattern, row.size));
+        }
+    }
+    if !above.is_empty() {
+        fail(format!(
+            "more instructions than known: {}",
+            above.join(", ")
+        ));
+    }
+}
+
 fn main() {
     support::only_under_cargo_bench();
     support::needs("valgrind", "valgrind");
+    if std::env::args().any(|a| a == "--check") {
+        return check();
+    }
     let mut allocators = vec![support::glibc(), support::jemalloc(), support::mimalloc()];
     if !support::quick() {
         allocators.push(support::tcmalloc());

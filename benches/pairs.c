@@ -35,6 +35,8 @@ struct calls {
     void *(*realloc)(void *, size_t);
     int (*posix_memalign)(void **, size_t, size_t);
     size_t (*usable)(void *);
+    void *(*new)(size_t);
+    void (*delete)(void *, size_t);
 };
 
 static char nothing[64];
@@ -44,6 +46,11 @@ static void *no_calloc(size_t k, size_t n) { (void)k; (void)n; return nothing; }
 static void *no_realloc(void *p, size_t n) { (void)p; (void)n; return nothing; }
 static int no_posix_memalign(void **p, size_t a, size_t n) { (void)a; (void)n; *p = nothing; return 0; }
 static size_t no_usable(void *p) { (void)p; return sizeof nothing; }
+static void no_delete(void *p, size_t n) { (void)p; (void)n; }
+
+/* C++'s operator new, and delete with a size; libstdc++'s where the allocator has none. */
+extern void *_Znwm(size_t);
+extern void _ZdlPvm(void *, size_t);
 
 static volatile struct calls to;
 static void *batch[BATCH];
@@ -126,6 +133,12 @@ static void doubling(size_t n, size_t size)
     }
 }
 
+static void operators(size_t n, size_t size)
+{
+    for (size_t i = 0; i < n; i++)
+        to.delete(to.new(size), size);
+}
+
 static void usable(size_t n, size_t size)
 {
     void *p = to.malloc(size);
@@ -173,7 +186,7 @@ static void remote(size_t n, size_t size)
 static const struct { const char *name; void (*run)(size_t, size_t); } patterns[] = {
     {"pair", pair}, {"held", held}, {"fifo", fifo}, {"lifo", lifo}, {"random", random_sizes},
     {"calloc", zeroed}, {"memalign", aligned}, {"realloc", doubling},
-    {"usable", usable}, {"remote", remote},
+    {"operators", operators}, {"usable", usable}, {"remote", remote},
 };
 
 int main(int argc, char **argv)
@@ -181,9 +194,11 @@ int main(int argc, char **argv)
     if (argc < 4)
         return fprintf(stderr, "usage: pairs real|empty PATTERN N [SIZE] [mark]\n"), 2;
     if (strcmp(argv[1], "real") == 0)
-        to = (struct calls){malloc, free, calloc, realloc, posix_memalign, malloc_usable_size};
+        to = (struct calls){malloc, free, calloc, realloc, posix_memalign, malloc_usable_size,
+                            _Znwm, _ZdlPvm};
     else
-        to = (struct calls){no_malloc, no_free, no_calloc, no_realloc, no_posix_memalign, no_usable};
+        to = (struct calls){no_malloc, no_free, no_calloc, no_realloc, no_posix_memalign, no_usable,
+                            no_malloc, no_delete};
     size_t n = strtoull(argv[3], NULL, 10);
     size_t size = argc > 4 ? strtoull(argv[4], NULL, 10) : 64;
     int mark = argc > 5 && strcmp(argv[5], "mark") == 0;

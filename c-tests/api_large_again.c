@@ -106,6 +106,20 @@ static void nothing_is_counted(void)
 	tierheap_free(q);
 }
 
+/* Each as long as none before it: what was kept makes way, and its memory serves the next. */
+static void all_different(void)
+{
+	size_t before = get().tier[0].held;
+	for (int round = 0; round < 3; round++)
+		for (size_t n = 24 * MIB; n > MIB; n = n * 4 / 5) {
+			unsigned char *p = tierheap_malloc(NULL, n);
+			CHECK(p);
+			p[0] = p[n - 1] = 1;
+			CHECK_LE(get().tier[0].held, before + 28 * MIB);
+			tierheap_free(p);
+		}
+}
+
 static void forks(tierheap_kind_t *kind)
 {
 	unsigned char *kept = tierheap_malloc(kind, 2 * MIB), *freed = tierheap_malloc(kind, 2 * MIB);
@@ -169,6 +183,7 @@ static void goes_back(void)
 
 int main(void)
 {
+	all_different();
 	nothing_is_counted();
 	limit_is_for_all();
 	pthread_t t[3];

@@ -1,4 +1,4 @@
-//! The two fast paths. Each commits by a single store, so that a thread stopped anywhere in one
+//! The fast paths. Each commits by a single store, so that a thread stopped anywhere in one
 //! (by a signal, by fork) leaves the heap whole; each does nothing but tell its caller to take
 //! the slow path when anything is unusual.
 
@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::bin::Bin;
 use super::kind::KindId;
-use super::slab::{Place, Slab};
+use super::slab::{Place, Slab, What};
 use super::slot;
 use super::thread_heap::KindHeap;
 use crate::arena::WINDOW;
@@ -100,6 +100,16 @@ pub unsafe fn free(addr: usize) -> Freed {
         let Place::Block(index) = (*slab).place(addr) else {
             return Freed::Miss;
         };
+        set_free(slab, index)
+    }
+}
+
+/// # Safety
+/// The caller owns the slab, which has that block.
+#[inline(always)]
+unsafe fn set_free(slab: *mut Slab, index: usize) -> Freed {
+    // SAFETY: as promised.
+    unsafe {
         let word = Slab::word(slab, index / 64);
         // Relaxed: only the owner writes words.
         let free = word.load(Ordering::Relaxed);
@@ -114,6 +124,68 @@ pub unsafe fn free(addr: usize) -> Freed {
             return Freed::Settle(slab);
         }
         Freed::Done
+    }
+}
+
+/// A live block that lies in a slab, whoever owns that.
+#[derive(Clone, Copy)]
+pub struct Live {
+    slab: *mut Slab,
+    index: usize,
+}
+
+impl Live {
+    /// # Safety
+    /// The block is still live (both).
+    #[inline(always)]
+    pub unsafe fn kind(self) -> KindId {
+        // SAFETY: a descriptor is live as long as a block of its slab is.
+        KindId(unsafe { (*self.slab).kind })
+    }
+    #[inline(always)]
+    pub unsafe fn len(self) -> usize {
+        // SAFETY: as in `kind`.
+        unsafe { (*self.slab).block }
+    }
+
+    /// Frees it, if its slab is the calling thread's own.
+    ///
+    /// # Safety
+    /// The block is still live, and the program gives it up.
+    #[inline(always)]
+    pub unsafe fn free(self) -> Freed {
+        // SAFETY: as in `free` below; a slab that has changed hands since the look is found out here.
+        unsafe {
+            // Relaxed: as there.
+            if (*self.slab).local.load(Ordering::Relaxed) != slot::get() {
+                return Freed::Miss;
+            }
+            set_free(self.slab, self.index)
+        }
+    }
+}
+
+/// What the pointer leads to; `None` for all but a live block in a slab: a large block, a foreign
+/// pointer, one that is no live block's.
+///
+/// # Safety
+/// The pointer is to a live block, or the program is at fault, or it is foreign.
+#[inline(always)]
+pub unsafe fn look(addr: usize) -> Option<Live> {
+    // SAFETY: as in `free`; what `descriptor` leads to is live as long as the block is.
+    unsafe {
+        let slab = (*slot::get()).view.descriptor(addr)? as *mut Slab;
+        if (*slab).what != What::Blocks {
+            return None;
+        }
+        let Place::Block(index) = (*slab).place(addr) else {
+            return None;
+        };
+        // Relaxed: a live block's bit does not change behind the caller's back.
+        if Slab::word(slab, index / 64).load(Ordering::Relaxed) >> (index % 64) & 1 == 1 {
+            return None;
+        }
+        Some(Live { slab, index })
     }
 }
 

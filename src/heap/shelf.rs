@@ -3,7 +3,7 @@
 //!
 //! A block on a shelf is free for the program (a second free of it is found), and held for its
 //! tier: charged, backed, and counted as idle. It goes back to its tier when nobody has wanted it for
-//! 100 to 200 ms, when the shelf is full, when the tier refuses a request, when its
+//! 100 to 200 ms, when the shelf is full or has nothing that would do for its thread, when the tier refuses a request, when its
 //! thread ends, and before a fork, which would make it a copy.
 
 use super::kind::{KINDS, KindId};
@@ -224,6 +224,28 @@ unsafe fn make_room_slow(th: *mut ThreadHeap, slices: usize) -> usize {
             (*th).shelved.next = (*th).shelved.next.wrapping_add(1);
             (*th).shelved.empty(next);
             if let Some(slab) = (*th).shared.shelf.take(next) {
+                give_back(slab);
+            }
+        }
+    }
+}
+
+/// Gives back as much as is about to be taken from a tier because nothing on the shelf would do, oldest
+/// places first: a thread whose blocks differ from one to the next would otherwise hold a
+/// shelf full of what it does not use beside all that it does.
+///
+/// # Safety
+/// The caller owns `th` and is inside the gate.
+pub unsafe fn make_way(th: *mut ThreadHeap, slices: usize) {
+    // SAFETY: as promised; what is taken is the taker's.
+    unsafe {
+        let mut given = 0;
+        while given < slices && (*th).shelved.filled != 0 {
+            let next = (*th).shelved.next as usize % PLACES;
+            (*th).shelved.next = (*th).shelved.next.wrapping_add(1);
+            (*th).shelved.empty(next);
+            if let Some(slab) = (*th).shared.shelf.take(next) {
+                given += (*slab.as_ptr()).slices as usize;
                 give_back(slab);
             }
         }

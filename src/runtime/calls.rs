@@ -66,9 +66,20 @@ pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
     if kind == KindId::DEFAULT {
         return malloc(size);
     }
-    match fast::malloc_kind(kind, size, 1) {
+    match at_hand(kind, size, 1) {
         Some(block) => block.as_ptr(),
         None => block_slow(kind, size, 1),
+    }
+}
+
+/// A block, if the current slab of its bin has one; if not, nothing has happened. `align` as for
+/// `refill::alloc`.
+#[inline(always)]
+fn at_hand(kind: KindId, size: usize, align: usize) -> Option<NonNull<u8>> {
+    if kind == KindId::DEFAULT {
+        fast::malloc(size, align)
+    } else {
+        fast::malloc_kind(kind, size, align)
     }
 }
 
@@ -183,12 +194,7 @@ pub fn aligned_kind(kind: KindId, align: usize, size: usize) -> *mut u8 {
     // 256 at least where they have a colour.
     let rounded = size.max(1).wrapping_add(align - 1) & !(align - 1);
     if align <= SLICE.get() && rounded >= size && rounded <= MAX_CLASS.get() {
-        let at_hand = if kind == KindId::DEFAULT {
-            fast::malloc(rounded, align)
-        } else {
-            fast::malloc_kind(kind, rounded, align)
-        };
-        return match at_hand {
+        return match at_hand(kind, rounded, align) {
             Some(block) => block.as_ptr(),
             None => block_slow(kind, rounded, align),
         };
@@ -219,7 +225,16 @@ pub fn aligned_at_hand(align: usize, size: usize) -> Option<NonNull<u8>> {
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
     // SAFETY: the caller's promise.
-    match unsafe { fast::free(block as usize) } {
+    unsafe { end_free(block, fast::free(block as usize)) }
+}
+
+/// What is left to do of a free.
+///
+/// # Safety
+/// As for [`free`]; this came of its fast path.
+#[inline(always)]
+unsafe fn end_free(block: *mut u8, freed: Freed) {
+    match freed {
         Freed::Done => {}
         Freed::Settle(slab) => settle_slow(slab),
         // SAFETY: the caller's promise.
@@ -294,14 +309,29 @@ unsafe fn free_slow(block: *mut u8) {
     }
 }
 
-/// What `realloc` of a live block gives; see [`realloc`].
+/// Makes a block hold `size` bytes in its own kind; see [`realloc_kind`].
 ///
 /// # Safety
-/// As for [`free`].
+/// As for [`free`]; not null.
 #[inline]
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe { realloc_kind(block, size, None) }
+    // Three steps that commit by themselves, outside of the gate: look, take a block, free the old one.
+    // SAFETY: the caller's promise; the new block holds `size` bytes and is this call's.
+    unsafe {
+        if let Some(old) = fast::look(block as usize) {
+            let have = old.len();
+            if resize::stays(have, size) {
+                return block;
+            }
+            if let Some(to) = at_hand(old.kind(), size, 1) {
+                let len = if have < size { have } else { size };
+                core::ptr::copy_nonoverlapping(block, to.as_ptr(), len);
+                end_free(block, old.free());
+                return to.as_ptr();
+            }
+        }
+        realloc_kind(block, size, None)
+    }
 }
 
 /// Makes a block hold `size` bytes, in its own kind or moved to `kind`; its contents up to the
