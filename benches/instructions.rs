@@ -260,7 +260,8 @@ fn check() {
             "{} {}: {net:.1}, known {}",
             row.pattern, row.size, row.known
         );
-        if !(net <= row.known * 1.1) {
+        let within = net <= row.known * 1.1;
+        if !within {
             above.push(format!("{} {}", row.pattern, row.size));
         }
     }

@@ -31,6 +31,9 @@ pub struct Batch {
     /// Written last, so that whoever closes the gate sees whole entries only.
     len: AtomicUsize,
     bytes: usize,
+    /// Their addresses. Slab and index, which the freeing thread knows, would save the owner 16 instructions
+    /// a block; but of a block freed twice the slab may be gone by the second time, and only the page map
+    /// tells that.
     blocks: [usize; BATCH],
 }
 
