@@ -6,10 +6,15 @@ use super::limits;
 use super::map;
 use super::sys::{call, call_retrying};
 use crate::base::Bytes;
+use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
-/// A block to write where a file system cannot allocate without writing.
-static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+/// A block to write where a file system cannot allocate without writing. In a cell, which makes it
+/// memory that is zero by itself instead of 64 KiB of the library's text.
+struct Zeroes(UnsafeCell<[u8; 64 << 10]>);
+// SAFETY: nobody writes it.
+unsafe impl Sync for Zeroes {}
+static ZEROES: Zeroes = Zeroes(UnsafeCell::new([0; 64 << 10]));
 
 /// Growth past the soft RLIMIT_FSIZE is not an errno but SIGXFSZ, which kills by default: so no
 /// call that could grow a file to `end` is made before this says yes.
@@ -53,10 +58,10 @@ pub fn allocate(held: &Held, off: Bytes, len: Bytes) -> Result<(), Errno> {
 fn write_zeroes(fd: Fd, off: Bytes, len: Bytes) -> Result<(), Errno> {
     let mut done = 0;
     while done < len.get() {
-        let n = (len.get() - done).min(ZEROES.len());
+        let n = (len.get() - done).min(size_of::<Zeroes>());
         let args = [
             fd.number() as usize,
-            ZEROES.as_ptr() as usize,
+            ZEROES.0.get() as usize,
             n,
             off.get() + done,
             0,

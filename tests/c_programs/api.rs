@@ -53,6 +53,11 @@ fn allocation_in_every_kind() {
 }
 
 #[test]
+fn cold_blocks_are_not_touched() {
+    linked_run("api_untouched", &[], Says::Nothing);
+}
+
+#[test]
 fn large_blocks_that_come_and_go() {
     linked_run("api_large_again", &[], Says::Nothing);
 }
