@@ -1,12 +1,13 @@
 //! The picture of a comparison, as SVG: a bar for each allocator, the means large, the workloads small.
 //!
-//! Written here and not by a library of charts, for the sake of the style sheet: the same file is
-//! light on a light page and dark on a dark one.
+//! By a library that writes SVG and not by one of charts, for the sake of the style sheet: the same file
+//! is light on a light page and dark on a dark one.
 
 use crate::support::fail;
 use serde_json::Value;
-use std::fmt::Write;
 use std::path::Path;
+use svg::Document;
+use svg::node::element::{Line, Rectangle, Style, Text};
 
 const LABELS: f64 = 210.0;
 const COLUMN: f64 = 36.0;
@@ -59,16 +60,22 @@ impl Bar {
 }
 
 struct Picture {
-    svg: String,
+    svg: Document,
     names: Vec<String>,
     ours: Vec<bool>,
     y: f64,
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+/// Tenths of a pixel are enough.
+fn at(x: f64) -> f64 {
+    (x * 10.0).round() / 10.0
+}
+
+fn text(x: f64, y: f64, class: &str, text: &str) -> Text {
+    Text::new(text)
+        .set("x", at(x))
+        .set("y", at(y))
+        .set("class", class)
 }
 
 impl Picture {
@@ -80,33 +87,38 @@ impl Picture {
         self.section(2) - GAP + MARGIN + 50.0
     }
 
-    fn text(&mut self, x: f64, y: f64, class: &str, extra: &str, text: &str) {
-        let text = escaped(text);
-        let _ = writeln!(
-            self.svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\"{extra}>{text}</text>"
-        );
+    fn add(&mut self, node: impl svg::Node) {
+        svg::Node::append(&mut self.svg, node);
     }
 
     fn line(&mut self, section: usize, y: f64, class: &str) {
         let from = self.section(section);
         let to = from + self.names.len() as f64 * COLUMN;
-        let _ = writeln!(
-            self.svg,
-            "<line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"{class}\"/>"
+        self.add(
+            Line::new()
+                .set("x1", at(from))
+                .set("x2", at(to))
+                .set("y1", at(y))
+                .set("y2", at(y))
+                .set("class", class),
         );
     }
 
     fn heads(&mut self) {
         for (section, title) in ["CPU time", "peak resident memory"].into_iter().enumerate() {
             let x = self.section(section);
-            self.text(x, 26.0, "title", "", title);
-            self.text(x, 42.0, "small", "", "over the best peer's: less is better");
+            self.add(text(x, 26.0, "title", title));
+            self.add(text(
+                x,
+                42.0,
+                "small",
+                "over the best peer's: less is better",
+            ));
             for i in 0..self.names.len() {
                 let (x, y) = (x + (i as f64 + 0.55) * COLUMN, HEAD - 8.0);
                 let name = self.names[i].clone();
-                let slanted = format!(" transform=\"rotate(-50 {x:.1} {y:.1})\"");
-                self.text(x, y, "", &slanted, &name);
+                let slanted = format!("rotate(-50 {} {})", at(x), at(y));
+                self.add(text(x, y, "", &name).set("transform", slanted));
             }
         }
         self.y = HEAD;
@@ -116,8 +128,8 @@ impl Picture {
     fn row(&mut self, name: &str, what: &str, height: f64, bars: [Vec<Bar>; 2], large: bool) {
         let base = self.y + height;
         let class = if large { "title" } else { "" };
-        self.text(MARGIN, base - height / 3.0, class, "", name);
-        self.text(MARGIN, base - height / 3.0 + 13.0, "small", "", what);
+        self.add(text(MARGIN, base - height / 3.0, class, name));
+        self.add(text(MARGIN, base - height / 3.0 + 13.0, "small", what));
         let longest = bars.iter().flatten().map(Bar::ratio).fold(2.0, f64::max);
         let most = if large { longest } else { MOST };
         let unit = (height - 14.0) / most;
@@ -125,24 +137,26 @@ impl Picture {
             for (i, bar) in bars.into_iter().enumerate() {
                 let x = self.section(section) + i as f64 * COLUMN;
                 let middle = x + COLUMN / 2.0;
-                let centred = " text-anchor=\"middle\"";
+                let centred =
+                    |y, class, said| text(middle, y, class, said).set("text-anchor", "middle");
                 match bar {
                     Bar::Nothing => {}
-                    Bar::Failed => self.text(middle, base - 4.0, "failed", centred, "×"),
+                    Bar::Failed => self.add(centred(base - 4.0, "failed", "×")),
                     Bar::Ratio(ratio) => {
                         let tall = ratio.min(most) * unit;
                         let class = if self.ours[i] { "ours" } else { "peer" };
-                        let _ = writeln!(
-                            self.svg,
-                            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{tall:.1}\" class=\"{class}\"/>",
-                            x + 7.0,
-                            base - tall,
-                            COLUMN - 14.0
+                        self.add(
+                            Rectangle::new()
+                                .set("x", at(x + 7.0))
+                                .set("y", at(base - tall))
+                                .set("width", COLUMN - 14.0)
+                                .set("height", at(tall))
+                                .set("class", class),
                         );
                         if large || ratio >= 1.255 {
                             let said =
                                 format!("{ratio:.prec$}", prec = if ratio < 10.0 { 2 } else { 0 });
-                            self.text(middle, base - tall - 3.0, "small", centred, &said);
+                            self.add(centred(base - tall - 3.0, "small", &said));
                         }
                     }
                 }
@@ -155,10 +169,10 @@ impl Picture {
 }
 
 pub fn draw(from: &Path, to: &Path) {
-    let text = std::fs::read_to_string(from);
-    let text = text.unwrap_or_else(|e| fail(format!("{}: {e}", from.display())));
+    let json = std::fs::read_to_string(from);
+    let json = json.unwrap_or_else(|e| fail(format!("{}: {e}", from.display())));
     let results: Value =
-        serde_json::from_str(&text).unwrap_or_else(|e| fail(format!("{}: {e}", from.display())));
+        serde_json::from_str(&json).unwrap_or_else(|e| fail(format!("{}: {e}", from.display())));
     let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
     let (allocators, rows) = (list(&results["allocators"]), list(&results["rows"]));
     if allocators.is_empty() || rows.is_empty() {
@@ -166,7 +180,12 @@ pub fn draw(from: &Path, to: &Path) {
     }
     let word = |v: &Value| v.as_str().unwrap_or_default().to_string();
     let mut picture = Picture {
-        svg: String::new(),
+        svg: Document::new().add(Style::new(STYLE)).add(
+            Rectangle::new()
+                .set("class", "page")
+                .set("width", "100%")
+                .set("height", "100%"),
+        ),
         names: allocators.iter().map(|a| word(&a["name"])).collect(),
         ours: allocators.iter().map(|a| a["peer"] == false).collect(),
         y: 0.0,
@@ -200,13 +219,13 @@ pub fn draw(from: &Path, to: &Path) {
     let note =
         "dashed: the best peer; ×: crashed, hung or computed something else, and is in no mean";
     let y = picture.y + 8.0;
-    picture.text(MARGIN, y, "small", "", note);
-    let (width, height) = (picture.width(), y + MARGIN);
-    let svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
-         height=\"{height:.0}\">\n<style>\n{STYLE}\n</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n{}</svg>\n",
-        picture.svg
-    );
-    std::fs::write(to, svg).unwrap_or_else(|e| fail(format!("{}: {e}", to.display())));
+    picture.add(text(MARGIN, y, "small", note));
+    let (width, height) = (picture.width().ceil(), (y + MARGIN).ceil());
+    let svg = picture
+        .svg
+        .set("viewBox", (0, 0, width, height))
+        .set("width", width)
+        .set("height", height);
+    svg::save(to, &svg).unwrap_or_else(|e| fail(format!("{}: {e}", to.display())));
     println!("{} drawn from {}", to.display(), from.display());
 }
