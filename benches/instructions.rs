@@ -17,109 +17,76 @@ use std::path::Path;
 use std::process::Command;
 use support::{Allocator, fail};
 
-struct Row {
-    pattern: &'static str,
-    size: usize,
+struct Pattern {
+    name: &'static str,
     what: &'static str,
-    /// Runs of the pattern, a multiple of the least that it can do (the 500 blocks of a batch).
+    /// Runs of it, a multiple of the least that it can do (the 500 blocks of a batch).
     n: u64,
     least: u64,
-    /// What tierheap took when this was last looked at.
-    known: f64,
+    /// The sizes, and what tierheap took when this was last looked at.
+    sizes: &'static [(usize, f64)],
 }
 
-const fn row(
-    pattern: &'static str,
-    size: usize,
+const fn pattern(
+    name: &'static str,
     what: &'static str,
     n: u64,
-    least: u64,
-    known: f64,
-) -> Row {
-    Row {
-        pattern,
-        size,
+    sizes: &'static [(usize, f64)],
+) -> Pattern {
+    Pattern {
+        name,
         what,
         n,
-        least,
-        known,
+        least: 1,
+        sizes,
     }
 }
 
-const ROWS: &[Row] = &[
-    row("pair", 16, "malloc+free", 20_000, 1, 44.0),
-    row("pair", 64, "malloc+free", 20_000, 1, 44.0),
-    row("pair", 512, "malloc+free", 20_000, 1, 44.0),
-    row("pair", 4096, "malloc+free", 20_000, 1, 64.0),
-    row("pair", 32768, "malloc+free", 20_000, 1, 64.0),
-    row("pair", 262_144, "malloc+free", 20_000, 1, 64.0),
-    row("pair", 2_097_152, "malloc+free", 5_000, 1, 267.0),
-    row("pair", 33_554_432, "malloc+free", 5_000, 1, 267.0),
-    row("held", 16, "malloc+free, one more live", 20_000, 1, 44.0),
-    row("held", 64, "malloc+free, one more live", 20_000, 1, 44.0),
-    row("held", 512, "malloc+free, one more live", 20_000, 1, 44.0),
-    row("held", 4096, "malloc+free, one more live", 20_000, 1, 64.0),
-    row("held", 32768, "malloc+free, one more live", 20_000, 1, 64.0),
-    row(
-        "fifo",
-        64,
-        "500 malloc, 500 free, first first",
-        50_000,
-        500,
-        47.6,
-    ),
-    row(
-        "lifo",
-        64,
-        "500 malloc, 500 free, last first",
-        50_000,
-        500,
-        47.6,
-    ),
-    row(
-        "random",
-        1024,
-        "1 to size bytes, 1,024 live",
-        50_000,
-        1,
-        46.5,
-    ),
-    row(
-        "remote",
-        64,
-        "500 malloc here, 500 free there",
-        50_000,
-        500,
-        120.7,
-    ),
-    row("calloc", 64, "calloc+free", 20_000, 1, 65.0),
-    row("memalign", 64, "posix_memalign 64+free", 20_000, 1, 64.0),
-    row(
-        "realloc",
-        65536,
-        "16 bytes, doubled to size, free",
-        1_000,
-        1,
-        52022.0,
-    ),
-    row(
-        "realloc",
-        2048,
-        "16 bytes, doubled to size, free",
-        5_000,
-        1,
-        959.0,
-    ),
-    row(
-        "operators",
-        32,
-        "operator new, sized delete",
-        20_000,
-        1,
-        44.0,
-    ),
-    row("usable", 64, "malloc_usable_size", 20_000, 1, 13.0),
+const fn batch(name: &'static str, what: &'static str, sizes: &'static [(usize, f64)]) -> Pattern {
+    Pattern {
+        least: 500,
+        ..pattern(name, what, 50_000, sizes)
+    }
+}
+
+#[rustfmt::skip]
+const PATTERNS: &[Pattern] = &[
+    pattern("pair", "malloc+free", 20_000, &[
+        (16, 44.0), (64, 44.0), (512, 44.0), (4096, 64.0), (32_768, 64.0), (262_144, 64.0),
+        (2_097_152, 267.0), (33_554_432, 267.0),
+    ]),
+    pattern("held", "malloc+free, one more live", 20_000, &[
+        (16, 44.0), (64, 44.0), (512, 44.0), (4096, 64.0), (32_768, 64.0),
+    ]),
+    batch("fifo", "500 malloc, 500 free, first first", &[(64, 47.6)]),
+    batch("lifo", "500 malloc, 500 free, last first", &[(64, 47.6)]),
+    pattern("random", "1 to size bytes, 1,024 live", 50_000, &[(1024, 46.5)]),
+    batch("remote", "500 malloc here, 500 free there", &[(64, 120.7)]),
+    pattern("calloc", "calloc+free", 20_000, &[(64, 65.0)]),
+    pattern("memalign", "posix_memalign 64+free", 20_000, &[(64, 64.0)]),
+    pattern("realloc", "16 bytes, doubled to size, free", 1_000, &[(2048, 931.0), (65_536, 51_969.0)]),
+    pattern("operators", "operator new, sized delete", 20_000, &[(32, 44.0)]),
+    pattern("usable", "malloc_usable_size", 20_000, &[(64, 13.0)]),
 ];
+
+/// A pattern with one of its sizes.
+#[derive(Clone, Copy)]
+struct Row {
+    pattern: &'static Pattern,
+    size: usize,
+    known: f64,
+}
+
+fn rows() -> impl Iterator<Item = Row> {
+    PATTERNS.iter().flat_map(|pattern| {
+        let row = move |&(size, known)| Row {
+            pattern,
+            size,
+            known,
+        };
+        pattern.sizes.iter().map(row)
+    })
+}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Counter {
@@ -161,7 +128,13 @@ fn run(
     row: &Row,
     n: u64,
 ) -> Result<u64, String> {
-    let args = [calls, row.pattern, &n.to_string(), &row.size.to_string()].map(str::to_string);
+    let args = [
+        calls,
+        row.pattern.name,
+        &n.to_string(),
+        &row.size.to_string(),
+    ]
+    .map(str::to_string);
     let (count, output) = match counter {
         Counter::Ptrace => {
             let mut cmd = Command::new(driver);
@@ -215,10 +188,10 @@ fn gross(
     row: &Row,
 ) -> Result<f64, String> {
     let n = match counter {
-        Counter::Callgrind => row.n,
+        Counter::Callgrind => row.pattern.n,
         // A single step costs up to 50 us in a virtual machine, so that only few can be had:
         // what happens once in a thousand calls may be missing.
-        Counter::Ptrace => (row.n / 400).next_multiple_of(row.least),
+        Counter::Ptrace => (row.pattern.n / 400).next_multiple_of(row.pattern.least),
     };
     let once = run(driver, counter, allocator, calls, row, n)?;
     let twice = run(driver, counter, allocator, calls, row, 2 * n)?;
@@ -231,17 +204,21 @@ type Figures = Vec<(f64, Vec<f64>)>;
 fn measure(
     driver: &Path,
     counter: Counter,
-    rows: &[&Row],
+    rows: &[Row],
     allocators: &[Allocator],
 ) -> Result<Figures, String> {
     let none = support::glibc();
     rows.iter()
         .map(|row| {
-            eprintln!("{} {} ...", row.pattern, row.size);
+            eprintln!("{} {} ...", row.pattern.name, row.size);
             let overhead = gross(driver, counter, &none, "empty", row)?;
             let each = allocators.iter().map(|a| {
-                gross(driver, counter, a, "real", row)
-                    .map_err(|e| format!("{}, {} of {} bytes: {e}", a.name, row.pattern, row.size))
+                gross(driver, counter, a, "real", row).map_err(|e| {
+                    format!(
+                        "{}, {} of {} bytes: {e}",
+                        a.name, row.pattern.name, row.size
+                    )
+                })
             });
             Ok((overhead, each.collect::<Result<_, String>>()?))
         })
@@ -251,18 +228,18 @@ fn measure(
 /// Tierheap's figures against the known ones.
 fn check() {
     let dram: Vec<Allocator> = support::tierheap().into_iter().collect();
-    let rows: Vec<&Row> = ROWS.iter().collect();
+    let rows: Vec<Row> = rows().collect();
     let figures = measure(&compile(), Counter::Callgrind, &rows, &dram).unwrap_or_else(|e| fail(e));
     let mut above = Vec::new();
     for (row, (overhead, gross)) in rows.iter().zip(&figures) {
         let net = gross.first().map_or(f64::NAN, |g| g - overhead);
         println!(
             "{} {}: {net:.1}, known {}",
-            row.pattern, row.size, row.known
+            row.pattern.name, row.size, row.known
         );
         let within = net <= row.known * 1.1;
         if !within {
-            above.push(format!("{} {}", row.pattern, row.size));
+            above.push(format!("{} {}", row.pattern.name, row.size));
         }
     }
     if !above.is_empty() {
@@ -276,8 +253,14 @@ fn check() {
 fn main() {
     support::only_under_cargo_bench();
     support::needs("valgrind", "valgrind");
-    if std::env::args().any(|a| a == "--check") {
-        return check();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {}
+        ["--check"] => return check(),
+        _ => fail("usage: cargo bench --bench instructions [-- --check]"),
     }
     let mut allocators = vec![support::glibc(), support::jemalloc(), support::mimalloc()];
     if !support::quick() {
@@ -285,11 +268,10 @@ fn main() {
     }
     allocators.extend(support::tierheap());
     let only = std::env::var("ONLY").ok();
-    let rows: Vec<&Row> = ROWS
-        .iter()
+    let rows: Vec<Row> = rows()
         .filter(|r| match &only {
-            Some(pattern) => r.pattern == pattern,
-            None => !support::quick() || r.pattern == "pair",
+            Some(pattern) => r.pattern.name == pattern,
+            None => !support::quick() || r.pattern.name == "pair",
         })
         .collect();
     let driver = compile();
@@ -315,7 +297,7 @@ fn main() {
     let mut results = Vec::new();
     for (row, (overhead, gross)) in rows.iter().zip(&figures) {
         let net: Vec<f64> = gross.iter().map(|g| g - overhead).collect();
-        let mut cells = vec![row.what.to_string(), row.size.to_string()];
+        let mut cells = vec![row.pattern.what.to_string(), row.size.to_string()];
         cells.extend(net.iter().map(|n| format!("{n:.1}")));
         cells.push(format!("{overhead:.1}"));
         table.add_row(cells);
@@ -327,7 +309,7 @@ fn main() {
                 .collect()
         };
         results.push(json!({
-            "pattern": row.pattern, "size": row.size, "what": row.what, "overhead": overhead,
+            "pattern": row.pattern.name, "size": row.size, "what": row.pattern.what, "overhead": overhead,
             "net": by_name(&net), "gross": by_name(gross),
         }));
     }

@@ -7,4 +7,5 @@ mod units;
 pub use size_class::{CLASSES, COLD_UNIT, DIRECT, MAX_CLASS, MAX_DIRECT, SizeClass};
 pub use units::{
     Addr, Bytes, Millis, PAGE, SEGMENT, SLICE, SLICES_PER_SEGMENT, SegmentId, SliceId, TierId,
+    spread,
 };

@@ -3,20 +3,20 @@
 //! 16-byte steps to 128 bytes, then eight steps a doubling to 512 KiB: at most 12.5 % of a block
 //! above 128 bytes is waste. Eight steps rather than four halve the waste for 40 more classes,
 //! which cost a bin each; sixteen would save 3 % more and double the bins again.
+//! No class below 16: a `malloc(8)` may be used for anything of alignment 16 by code that was
+//! written against glibc.
 //!
 //! Above 16 KiB a slab's blocks begin at a colour: anywhere in the first page, in steps of 256
 //! bytes, as far as the slab has bytes that are no block's. If all began pages, what is copied from one
 //! to another would share the low twelve bits of its addresses, which processors take for a dependence:
 //! Redis spent a fifth more on a GET of 100 KiB. Requests with an alignment have classes of their own
 //! there, of the same sizes without a colour.
-//! No class below 16: a `malloc(8)` may be used for anything of alignment 16 by code that was
-//! written against glibc.
 
 // The tables are made and checked at compile time, and a `SizeClass` is an index into them by
 // construction.
 #![allow(clippy::indexing_slicing)]
 
-use super::units::{Bytes, PAGE, SLICE};
+use super::units::{Bytes, PAGE, SLICE, spread};
 
 /// An index into the table of block sizes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -88,20 +88,25 @@ impl SizeClass {
         }
     }
 
-    /// The class of the same size whose blocks are multiples of their size from the start of a slice.
-    #[inline]
-    pub const fn without_colour(self) -> SizeClass {
-        if (self.0 as usize) < COLOURED || self.0 as usize >= SIZES {
-            self
-        } else {
+    const fn has_colour(self) -> bool {
+        self.0 as usize >= COLOURED && (self.0 as usize) < SIZES
+    }
+
+    /// The class of the same size whose blocks are as aligned as their size: up to `align`, a power of two
+    /// that the size is a multiple of. A colour keeps 256.
+    #[inline(always)]
+    pub const fn aligned(self, align: Bytes) -> SizeClass {
+        if align.get() > COLD_UNIT.get() && self.has_colour() {
             SizeClass(self.0 + (SIZES - COLOURED) as u8)
+        } else {
+            self
         }
     }
 
     /// How far from its start the first block of a slab lies that has `slack` bytes which are no block's and
     /// begins at slice `n`.
     pub const fn colour(self, n: usize, slack: Bytes) -> Bytes {
-        if (self.0 as usize) < COLOURED || self.0 as usize >= SIZES {
+        if !self.has_colour() {
             return Bytes::ZERO;
         }
         let last = PAGE.get() - COLD_UNIT.get();
@@ -110,10 +115,7 @@ impl SizeClass {
         } else {
             last
         };
-        let colours = most / COLD_UNIT.get() + 1;
-        // Multiplying by 2^64 over the golden ratio spreads evenly what is evenly spaced.
-        let spread = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        COLD_UNIT.times((spread as usize * colours) >> 32)
+        COLD_UNIT.times(spread(n, most / COLD_UNIT.get() + 1))
     }
 
     pub const fn from_index(index: usize) -> Option<SizeClass> {
@@ -297,14 +299,9 @@ mod tests {
                 assert!(colour.get().is_multiple_of(COLD_UNIT.get()));
                 seen.insert(colour.get());
             }
-            let coloured = c != c.without_colour();
             let all = slack.get().min(PAGE.get() - 1) / COLD_UNIT.get() + 1;
-            assert_eq!(
-                seen.len(),
-                if coloured { all } else { 1 },
-                "{:?}",
-                c.block()
-            );
+            let colours = if c.has_colour() { all } else { 1 };
+            assert_eq!(seen.len(), colours, "{:?}", c.block());
         }
     }
 
@@ -312,11 +309,12 @@ mod tests {
     fn classes_without_a_colour_have_the_same_sizes() {
         for n in sizes(0) {
             let c = SizeClass::of(Bytes::new(n)).unwrap();
-            let plain = c.without_colour();
+            assert_eq!(c.aligned(COLD_UNIT), c);
+            let plain = c.aligned(PAGE);
             assert_eq!(plain.block(), c.block());
             assert_eq!(plain.slab_slices(), c.slab_slices());
             assert_eq!(plain != c, n > 16_384, "{n}");
-            assert_eq!(plain.without_colour(), plain);
+            assert_eq!(plain.aligned(PAGE), plain);
         }
     }
 

@@ -79,6 +79,14 @@ impl Bytes {
     }
 }
 
+/// One of `over` places for `n`, spread evenly where the `n` are evenly spaced: by multiplying with 2^64
+/// over the golden ratio.
+#[inline(always)]
+pub const fn spread(n: usize, over: usize) -> usize {
+    let high = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    ((high * over as u64) >> 32) as usize
+}
+
 /// A reading of the coarse monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Millis(pub u64);

@@ -10,7 +10,7 @@ use super::slab::{Place, Slab, What};
 use super::slot;
 use super::thread_heap::KindHeap;
 use crate::arena::WINDOW;
-use crate::base::{Addr, Bytes, CLASSES, COLD_UNIT, MAX_CLASS, MAX_DIRECT, SizeClass};
+use crate::base::{Addr, Bytes, CLASSES, MAX_CLASS, MAX_DIRECT, SizeClass};
 use crate::sync::Ordering;
 
 /// A block for `size` bytes of the default kind; `None`: ask the slow path. `align` as for
@@ -52,10 +52,7 @@ unsafe fn pop(heap: *mut KindHeap, size: usize, align: usize) -> Option<NonNull<
         if size > MAX_CLASS.get() {
             return None;
         }
-        let mut class = SizeClass::of(Bytes::new(size))?;
-        if align > COLD_UNIT.get() {
-            class = class.without_colour();
-        }
+        let class = SizeClass::of(Bytes::new(size))?.aligned(Bytes::new(align));
         // Above 2 KiB classes are the same for both sides.
         let side = if size >= (*heap).far_from { CLASSES } else { 0 };
         let bin = (&raw mut (*heap).bins)

@@ -80,7 +80,7 @@ pub unsafe fn alloc(th: *mut ThreadHeap, id: KindId, size: Bytes, align: Bytes) 
     }
     // SAFETY: as promised.
     match unsafe {
-        shelf::make_way(th, slices);
+        shelf::make_way(th, steady, slices);
         tidy::owe(th);
         obtain(th, &wish, || false)
     } {

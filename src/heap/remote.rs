@@ -10,7 +10,7 @@ use super::release;
 use super::slab::{Place, Slab, What};
 use super::thread_heap::ThreadHeap;
 use crate::arena::{WINDOW, meta};
-use crate::base::{Addr, Bytes};
+use crate::base::{Addr, Bytes, spread};
 use crate::lockfree::orphan::{self, Orphanable};
 use crate::lockfree::{Chain, Inbox, Link, Ownership};
 use crate::sync::{AtomicUsize, Ordering};
@@ -20,8 +20,7 @@ use crate::sync::{AtomicUsize, Ordering};
 const BATCH: usize = 61;
 /// Batches being filled at once: as many threads as one usually frees for at a time. Owners that
 /// share a place send each other's batches early.
-pub const OUTBOXES: usize = 1 << OUTBOX_BITS;
-const OUTBOX_BITS: u32 = 3;
+pub const OUTBOXES: usize = 8;
 /// A batch is sent early once this many bytes wait in it, so that large blocks do not pile up.
 const BATCH_BYTES: usize = 256 << 10;
 
@@ -89,14 +88,10 @@ impl Outbox {
     #[inline(always)]
     unsafe fn of(me: *mut ThreadHeap, owner: *mut ThreadHeap) -> *mut Outbox {
         // By the heap's address, which the caller has; its number would be a miss in a line that
-        // its owner writes. Multiplying by 2^64 over the golden ratio spreads evenly spaced ones.
-        let hash = (owner as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - OUTBOX_BITS);
-        // SAFETY: the hash has as many bits as there are outboxes.
-        unsafe {
-            (&raw mut (*me).outboxes)
-                .cast::<Outbox>()
-                .add(hash as usize)
-        }
+        // its owner writes.
+        let place = spread(owner as usize, OUTBOXES);
+        // SAFETY: below the number of outboxes.
+        unsafe { (&raw mut (*me).outboxes).cast::<Outbox>().add(place) }
     }
 }
 

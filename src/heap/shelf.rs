@@ -44,6 +44,10 @@ impl Of {
     const fn new(kind: u16, tier: TierId) -> Of {
         Of(kind as u32 | (tier.0 as u32) << 16)
     }
+
+    const fn tier(self) -> TierId {
+        TierId((self.0 >> 16) as u8)
+    }
 }
 
 /// The owner's side of its shelf.
@@ -220,35 +224,49 @@ unsafe fn make_room_slow(th: *mut ThreadHeap, slices: usize) -> usize {
             if let Some(at) = (*th).shelved.room_for(slices) {
                 return at;
             }
-            let next = (*th).shelved.next as usize % PLACES;
-            (*th).shelved.next = (*th).shelved.next.wrapping_add(1);
-            (*th).shelved.empty(next);
-            if let Some(slab) = (*th).shared.shelf.take(next) {
-                give_back(slab);
-            }
+            drop_next(th, None);
         }
     }
 }
 
-/// Gives back as much as is about to be taken from a tier because nothing on the shelf would do, oldest
-/// places first: a thread whose blocks differ from one to the next would otherwise hold a
-/// shelf full of what it does not use beside all that it does.
+/// Gives back as much of a tier (`None`: of any) as is about to be taken from it because nothing on the
+/// shelf would do: a thread whose blocks differ from one to the next would otherwise hold a shelf full
+/// of what it does not use beside all that it does.
 ///
 /// # Safety
 /// The caller owns `th` and is inside the gate.
-pub unsafe fn make_way(th: *mut ThreadHeap, slices: usize) {
+pub unsafe fn make_way(th: *mut ThreadHeap, tier: Option<TierId>, slices: usize) {
+    let mut given = 0;
+    for _ in 0..PLACES {
+        if given >= slices {
+            return;
+        }
+        // SAFETY: as promised.
+        given += unsafe { drop_next(th, tier) };
+    }
+}
+
+/// Gives back what lies at the place whose turn it is, if it is of this tier (`None`: of any); says how many
+/// slices that were.
+///
+/// # Safety
+/// As for [`make_way`].
+unsafe fn drop_next(th: *mut ThreadHeap, tier: Option<TierId>) -> usize {
     // SAFETY: as promised; what is taken is the taker's.
     unsafe {
-        let mut given = 0;
-        while given < slices && (*th).shelved.filled != 0 {
-            let next = (*th).shelved.next as usize % PLACES;
-            (*th).shelved.next = (*th).shelved.next.wrapping_add(1);
-            (*th).shelved.empty(next);
-            if let Some(slab) = (*th).shared.shelf.take(next) {
-                given += (*slab.as_ptr()).slices as usize;
-                give_back(slab);
-            }
+        let shelved = &mut (*th).shelved;
+        let at = shelved.next as usize % PLACES;
+        shelved.next = shelved.next.wrapping_add(1);
+        if tier.is_some_and(|tier| shelved.notes.get(at).is_none_or(|n| n.of.tier() != tier)) {
+            return 0;
         }
+        shelved.empty(at);
+        let Some(slab) = (*th).shared.shelf.take(at) else {
+            return 0;
+        };
+        let slices = (*slab.as_ptr()).slices as usize;
+        give_back(slab);
+        slices
     }
 }
 

@@ -10,7 +10,7 @@ use super::remote::{BatchRef, OUTBOXES, Outbox};
 use super::shelf::Notes;
 use super::slab::Slab;
 use crate::arena::View;
-use crate::base::{Bytes, CLASSES, COLD_UNIT, DIRECT, MAX_DIRECT, SizeClass};
+use crate::base::{Bytes, CLASSES, DIRECT, MAX_DIRECT, SizeClass};
 use crate::lockfree::{Inbox, Ownership, Seat, Shelf};
 use crate::policy::{Policy, Side, may_be_cold, side};
 use crate::sync::{AtomicPtr, Ordering};
@@ -119,12 +119,7 @@ impl KindHeap {
         } else {
             SizeClass::of(size)
         }?;
-        let class = if align > COLD_UNIT {
-            class.without_colour()
-        } else {
-            class
-        };
-        Some((side, class))
+        Some((side, class.aligned(align)))
     }
 
     /// The bin of a class, set up for use, with the sizes up to `size`'s group that lead to it.

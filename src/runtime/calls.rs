@@ -312,26 +312,11 @@ unsafe fn free_slow(block: *mut u8) {
 /// Makes a block hold `size` bytes in its own kind; see [`realloc_kind`].
 ///
 /// # Safety
-/// As for [`free`]; not null.
-#[inline]
+/// As for [`realloc_kind`].
+#[inline(always)]
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
-    // Three steps that commit by themselves, outside of the gate: look, take a block, free the old one.
-    // SAFETY: the caller's promise; the new block holds `size` bytes and is this call's.
-    unsafe {
-        if let Some(old) = fast::look(block as usize) {
-            let have = old.len();
-            if resize::stays(have, size) {
-                return block;
-            }
-            if let Some(to) = at_hand(old.kind(), size, 1) {
-                let len = if have < size { have } else { size };
-                core::ptr::copy_nonoverlapping(block, to.as_ptr(), len);
-                end_free(block, old.free());
-                return to.as_ptr();
-            }
-        }
-        realloc_kind(block, size, None)
-    }
+    // SAFETY: the caller's promise.
+    unsafe { realloc_kind(block, size, None) }
 }
 
 /// Makes a block hold `size` bytes, in its own kind or moved to `kind`; its contents up to the
@@ -339,7 +324,29 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 ///
 /// # Safety
 /// As for [`free`]; not null. `size` 0 makes the smallest block.
+#[inline(always)]
 pub unsafe fn realloc_kind(block: *mut u8, size: usize, kind: Option<KindId>) -> *mut u8 {
+    // Three steps that commit by themselves, outside of the gate: look, take a block, free the old one.
+    // SAFETY: the caller's promise; the new block holds `size` bytes and is this call's.
+    unsafe {
+        if let Some(old) = fast::look(block as usize) {
+            let (have, id) = (old.len(), kind.unwrap_or(old.kind()));
+            if id == old.kind() && resize::stays(have, size) {
+                return block;
+            }
+            if let Some(to) = at_hand(id, size, 1) {
+                core::ptr::copy_nonoverlapping(block, to.as_ptr(), have.min(size));
+                end_free(block, old.free());
+                return to.as_ptr();
+            }
+        }
+        realloc_slow(block, size, kind)
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn realloc_slow(block: *mut u8, size: usize, kind: Option<KindId>) -> *mut u8 {
     if size > MAX_REQUEST {
         return no_memory();
     }
