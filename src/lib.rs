@@ -24,8 +24,12 @@ extern crate std;
 pub mod base;
 pub mod sync;
 // loom's atomics cannot be made in statics, so its models stop above this room.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, feature = "preload")))]
 pub mod api;
+// No Rust program links the preloaded library, and what none can reach the compiler may take for its
+// own: the window is then addressed without a detour through the table of symbols.
+#[cfg(all(not(loom), feature = "preload"))]
+mod api;
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
@@ -41,5 +45,5 @@ mod runtime;
 #[cfg(not(loom))]
 pub mod tier;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, feature = "preload")))]
 pub use api::{Error, Kind, Stats, Tier, TierHeap, TierStats, configure, stats, tier_of, trim};

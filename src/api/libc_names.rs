@@ -53,17 +53,26 @@ pub unsafe extern "C" fn cfree(ptr: *mut c_void) {
 /// As for [`free`], if the block moves.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
-    if ptr.is_null() {
-        return malloc(size);
-    }
     // SAFETY: the caller's promise.
     unsafe {
         if size == 0 {
-            runtime::free(ptr.cast());
-            return core::ptr::null_mut();
+            return realloc_to_nothing(ptr);
         }
         runtime::realloc(ptr.cast(), size).cast()
     }
+}
+
+/// # Safety
+/// As for [`free`].
+#[cold]
+#[inline(never)]
+unsafe fn realloc_to_nothing(ptr: *mut c_void) -> *mut c_void {
+    if ptr.is_null() {
+        return malloc(0);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { runtime::free(ptr.cast()) };
+    core::ptr::null_mut()
 }
 
 /// # Safety

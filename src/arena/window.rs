@@ -83,6 +83,12 @@ pub const fn maps_len(slices: usize) -> Bytes {
     Bytes::new((len + PAGE.get() - 1) & !(PAGE.get() - 1))
 }
 
+/// Where the page map has the entry of a slice.
+#[inline(always)]
+fn entry_in(maps: *mut u8, slice: SliceId) -> *const AtomicU64 {
+    maps.wrapping_add(SENTINEL + slice.index() * 8).cast()
+}
+
 impl Window {
     /// Puts the window in force.
     ///
@@ -141,24 +147,21 @@ impl Window {
     fn entry(&self, slice: SliceId) -> &AtomicU64 {
         // SAFETY: `slice` is below `slices` (who makes a SliceId takes it from `slice_of` or from
         // a lane, which lies in the window), so the entry lies in the maps, which live for ever.
-        unsafe {
-            &*self
-                .maps()
-                .add(SENTINEL + slice.index() * 8)
-                .cast::<AtomicU64>()
-        }
+        unsafe { &*entry_in(self.maps(), slice) }
     }
 
     /// The address of the descriptor registered for this slice; where none is, of a page of
     /// zeros, which is never null and reads as a slab that nobody owns.
     #[inline(always)]
     pub fn descriptor(&self, slice: SliceId) -> Addr {
-        // The entry is the distance from the maps' base, so that an empty one needs no test.
+        // The entry is the distance from the maps' base, so that an empty one needs no test; the base is
+        // read once for both, which nobody else would do for an atomic.
+        let maps = self.maps();
+        // SAFETY: as in `entry`.
+        let entry = unsafe { &*entry_in(maps, slice) };
         // Relaxed: the descriptor was filled before its first block was handed out, and the
         // block reached us by the program's own synchronisation.
-        Addr::new(
-            (self.maps() as usize).wrapping_add(self.entry(slice).load(Ordering::Relaxed) as usize),
-        )
+        Addr::new((maps as usize).wrapping_add(entry.load(Ordering::Relaxed) as usize))
     }
 
     /// Whether `descriptor` is the page of zeros.

@@ -8,7 +8,7 @@ use super::bin::Bin;
 use super::kind::KindId;
 use super::slab::{Place, Slab, What};
 use super::slot;
-use super::thread_heap::KindHeap;
+use super::thread_heap::{KindHeap, ThreadHeap};
 use crate::arena::WINDOW;
 use crate::base::{Addr, Bytes, CLASSES, MAX_CLASS, MAX_DIRECT, SizeClass};
 use crate::sync::Ordering;
@@ -70,6 +70,9 @@ pub enum Freed {
     Done,
     /// Freed, and a whole word of the slab is free now.
     Settle(*mut Slab),
+    /// Nothing happened yet: the page map leads to this, which is no slab of the thread's own with a
+    /// block in use.
+    Elsewhere(*mut Slab),
     /// Nothing happened yet.
     Miss,
 }
@@ -92,7 +95,7 @@ pub unsafe fn free(addr: usize) -> Freed {
         // Relaxed: only this thread can have stored its own heap here (or another before it gave
         // the heap up, which this thread acquired).
         if (*slab).local.load(Ordering::Relaxed) != th {
-            return Freed::Miss;
+            return Freed::Elsewhere(slab);
         }
         let Place::Block(index) = (*slab).place(addr) else {
             return Freed::Miss;
@@ -121,6 +124,60 @@ unsafe fn set_free(slab: *mut Slab, index: usize) -> Freed {
             return Freed::Settle(slab);
         }
         Freed::Done
+    }
+}
+
+/// The slab that the last of several blocks lay in that one heap frees in a row: others free its
+/// blocks for it in batches, and those mostly lie side by side. Twelve instructions less for each that
+/// lies there, five more for one that does not.
+pub struct Near {
+    slab: *mut Slab,
+    base: usize,
+    len: usize,
+    magic: u64,
+}
+
+impl Near {
+    pub const NONE: Near = Near {
+        slab: core::ptr::null_mut(),
+        base: 0,
+        len: 0,
+        magic: 0,
+    };
+
+    /// As [`free`], for a block in a slab of `owner`.
+    ///
+    /// # Safety
+    /// The caller owns or has claimed `owner`, is inside the gate, and has released no slab since the last
+    /// call; the program gives up the block.
+    #[inline(always)]
+    pub unsafe fn free(&mut self, owner: *mut ThreadHeap, addr: usize) -> Freed {
+        // SAFETY: as in `free`; where `local` is the owner's heap the slab is the caller's, and stays so
+        // and live, for only it could change that.
+        unsafe {
+            let mut offset = addr.wrapping_sub(self.base);
+            if offset >= self.len {
+                let Some(descriptor) = (*owner).view.descriptor(addr) else {
+                    return Freed::Miss;
+                };
+                let slab = descriptor as *mut Slab;
+                // Relaxed: as there.
+                if (*slab).local.load(Ordering::Relaxed) != owner {
+                    return Freed::Elsewhere(slab);
+                }
+                *self = Near {
+                    slab,
+                    base: (*slab).base,
+                    len: (*slab).blocks as usize * (*slab).block,
+                    magic: (*slab).magic,
+                };
+                offset = addr.wrapping_sub(self.base);
+            }
+            let Place::Block(index) = Slab::place_of(offset, self.magic) else {
+                return Freed::Miss;
+            };
+            set_free(self.slab, index)
+        }
     }
 }
 
@@ -155,7 +212,7 @@ impl Live {
         unsafe {
             // Relaxed: as there.
             if (*self.slab).local.load(Ordering::Relaxed) != slot::get() {
-                return Freed::Miss;
+                return Freed::Elsewhere(self.slab);
             }
             set_free(self.slab, self.index)
         }

@@ -5,30 +5,36 @@
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 
-use super::fast::{self, Freed};
+use super::fast::{Freed, Near};
 use super::release;
 use super::slab::{Place, Slab, What};
-use super::thread_heap::ThreadHeap;
+use super::thread_heap::{Shared, ThreadHeap};
 use crate::arena::{WINDOW, meta};
 use crate::base::{Addr, Bytes, spread};
 use crate::lockfree::orphan::{self, Orphanable};
 use crate::lockfree::{Chain, Inbox, Link, Ownership};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// Blocks a batch takes: with its head it fills 512 bytes. One compare-and-swap for 61 blocks is
-/// 0.016 a block.
-const BATCH: usize = 61;
+/// Blocks a batch takes: with its head it fills 512 bytes. One compare-and-swap for 60 blocks is
+/// 0.017 a block.
+const BATCH: usize = 60;
 /// Batches being filled at once: as many threads as one usually frees for at a time. Owners that
 /// share a place send each other's batches early.
 pub const OUTBOXES: usize = 8;
 /// A batch is sent early once this many bytes wait in it, so that large blocks do not pile up.
 const BATCH_BYTES: usize = 256 << 10;
+/// Blocks up to this one are too small for that, however many a batch takes, and not counted.
+const UNCOUNTED: usize = 4 << 10;
+const _: () = assert!(BATCH * UNCOUNTED < BATCH_BYTES);
 
 #[repr(C)]
 pub struct Batch {
     next: Option<BatchRef>,
+    /// Whose blocks these were when the batch was begun; null in the one that stands for none.
+    owner: *mut ThreadHeap,
     /// Written last, so that whoever closes the gate sees whole entries only.
     len: AtomicUsize,
+    /// What its larger blocks make together.
     bytes: usize,
     /// Their addresses. Slab and index, which the freeing thread knows, would save the owner 16 instructions
     /// a block; but of a block freed twice the slab may be gone by the second time, and only the page map
@@ -68,18 +74,31 @@ impl BatchRef {
     }
 }
 
-/// A batch being filled, and for whom.
+/// What an outbox without a batch leads to: nobody's, so that the plain case needs no test for it. Never
+/// written.
+static NO_BATCH: Shared<Batch> = Shared::new(Batch {
+    next: None,
+    owner: core::ptr::null_mut(),
+    len: AtomicUsize::new(0),
+    bytes: 0,
+    blocks: [0; BATCH],
+});
+
+/// A batch being filled, or [`NO_BATCH`].
 #[derive(Clone, Copy)]
-pub struct Outbox {
-    owner: *mut ThreadHeap,
-    batch: Option<BatchRef>,
-}
+#[repr(transparent)]
+pub struct Outbox(*mut Batch);
 
 impl Outbox {
-    pub const NEW: Outbox = Outbox {
-        owner: core::ptr::null_mut(),
-        batch: None,
-    };
+    pub const NEW: Outbox = Outbox(&raw const NO_BATCH as *mut Batch);
+
+    fn batch(self) -> Option<BatchRef> {
+        // SAFETY: a batch of the thread's own, or the one that stands for none.
+        let none = unsafe { (*self.0).owner.is_null() };
+        NonZeroUsize::new(self.0 as usize)
+            .filter(|_| !none)
+            .map(BatchRef)
+    }
 
     /// Where `me` gathers what it frees for `owner`.
     ///
@@ -125,32 +144,31 @@ pub enum Appended {
 /// one sends the block on (`absorb_block`).
 ///
 /// # Safety
-/// `me` is the calling thread's heap or a placeholder; the program gives up the block.
+/// `me` is the calling thread's heap; the program gives up the block, and the page map leads from it to
+/// `slab`.
 #[inline(always)]
-pub unsafe fn append(me: *mut ThreadHeap, addr: usize) -> Appended {
-    // SAFETY: a placeholder's view is empty. The descriptor is live or the page of zeros, which
-    // describes nothing; outboxes are the thread's own, and a batch in one is too.
+pub unsafe fn append(me: *mut ThreadHeap, addr: usize, slab: *mut Slab) -> Appended {
+    // SAFETY: the descriptor is live or the page of zeros, which describes nothing; outboxes are the
+    // thread's own, and a batch in one is too.
     unsafe {
-        let Some(descriptor) = (*me).view.descriptor(addr) else {
-            return Appended::No;
-        };
-        let slab = descriptor as *mut Slab;
         // Relaxed: a heap that owned the slab a moment ago will do.
         let owner = (*slab).owner.load(Ordering::Relaxed);
-        match (*slab).what {
-            What::Blocks if owner != me => {}
-            What::Large => return Appended::Large(NonNull::new_unchecked(slab)),
-            What::Blocks | What::Nothing => return Appended::No,
+        // Whatever is no slab of blocks has no owner.
+        if owner.is_null() {
+            return match (*slab).what {
+                What::Large => Appended::Large(NonNull::new_unchecked(slab)),
+                What::Blocks | What::Nothing => Appended::No,
+            };
         }
-        let outbox = Outbox::of(me, owner);
-        let Some(batch) = (*outbox).batch else {
-            return Appended::No;
-        };
-        let b = batch.ptr();
+        let b = (*Outbox::of(me, owner)).0;
         // Relaxed: this thread's own count.
         let len = (*b).len.load(Ordering::Relaxed);
-        let bytes = (*b).bytes + (*slab).block;
-        if (*outbox).owner != owner || len >= BATCH - 1 || bytes >= BATCH_BYTES {
+        // No batch is for the thread itself.
+        if (*b).owner != owner || len >= BATCH - 1 {
+            return Appended::No;
+        }
+        let block = (*slab).block;
+        if block > UNCOUNTED && (*b).bytes + block >= BATCH_BYTES {
             return Appended::No;
         }
         let Place::Block(index) = (*slab).place(addr) else {
@@ -160,8 +178,10 @@ pub unsafe fn append(me: *mut ThreadHeap, addr: usize) -> Appended {
         if Slab::word(slab, index / 64).load(Ordering::Relaxed) >> (index % 64) & 1 == 1 {
             return Appended::No;
         }
+        if block > UNCOUNTED {
+            (*b).bytes += block;
+        }
         (&raw mut (*b).blocks).cast::<usize>().add(len).write(addr);
-        (*b).bytes = bytes;
         // Release: pairs with the Acquire in `forget`.
         (*b).len.store(len + 1, Ordering::Release);
         Appended::Yes
@@ -176,12 +196,12 @@ pub unsafe fn append(me: *mut ThreadHeap, addr: usize) -> Appended {
 pub unsafe fn free_remote(me: *mut ThreadHeap, owner: *mut ThreadHeap, addr: Addr, block: Bytes) {
     // SAFETY: heaps are never freed; the outboxes are the caller's.
     unsafe {
+        debug_assert!(owner != me);
         let outbox = &mut *Outbox::of(me, owner);
-        if outbox.owner != owner {
+        if (*outbox.0).owner != owner {
             send(outbox);
-            outbox.owner = owner;
         }
-        let batch = match outbox.batch {
+        let batch = match outbox.batch() {
             Some(batch) => batch,
             None => {
                 let Some(at) = meta::alloc(BATCH_LEN) else {
@@ -193,7 +213,8 @@ pub unsafe fn free_remote(me: *mut ThreadHeap, owner: *mut ThreadHeap, addr: Add
                     return;
                 };
                 let batch = BatchRef(word);
-                outbox.batch = Some(batch);
+                (*batch.ptr()).owner = owner;
+                outbox.0 = batch.ptr();
                 batch
             }
         };
@@ -202,7 +223,9 @@ pub unsafe fn free_remote(me: *mut ThreadHeap, owner: *mut ThreadHeap, addr: Add
         let len = (*b).len.load(Ordering::Relaxed);
         if let Some(place) = (*b).blocks.get_mut(len) {
             *place = addr.get();
-            (*b).bytes += block.get();
+            if block.get() > UNCOUNTED {
+                (*b).bytes += block.get();
+            }
             // Release: pairs with the Acquire in `forget`.
             (*b).len.store(len + 1, Ordering::Release);
         }
@@ -226,10 +249,11 @@ pub unsafe fn send_all(me: *mut ThreadHeap) {
 }
 
 fn send(outbox: &mut Outbox) {
-    if let Some(batch) = outbox.batch.take() {
+    if let Some(batch) = outbox.batch() {
+        *outbox = Outbox::NEW;
         // SAFETY: the batch is ours until now, heaps are never freed, and batches are metadata
         // that any thread may reuse.
-        unsafe { orphan::post(&*outbox.owner, batch) }
+        unsafe { orphan::post(&*(*batch.ptr()).owner, batch) }
     }
 }
 
@@ -254,7 +278,7 @@ pub unsafe fn forget(th: *mut ThreadHeap, gone: impl Fn(Addr) -> bool) {
             }
         };
         for outbox in &(*th).outboxes {
-            if let Some(batch) = outbox.batch {
+            if let Some(batch) = outbox.batch() {
                 clean(batch);
             }
         }
@@ -292,16 +316,22 @@ unsafe fn absorb(me: *mut ThreadHeap, batches: Chain<BatchRef>) {
                 .get(..(*b).len.load(Ordering::Relaxed))
                 .unwrap_or(&[])
         };
+        let mut near = Near::NONE;
         for &addr in blocks {
-            // The thread's own blocks are freed as if it did so itself; those of an orphan it has
-            // claimed, and of full slabs, miss.
             // SAFETY: the caller owns or has claimed `me` and is inside the gate; the block was
-            // given up when it was put into the batch.
+            // given up when it was put into the batch. What the last two arms do may end the slab that is
+            // remembered.
             unsafe {
-                match fast::free(addr) {
+                match near.free(me, addr) {
                     Freed::Done => {}
-                    Freed::Settle(slab) => release::settle(slab),
-                    Freed::Miss => astray |= absorb_block(me, Addr::new(addr)),
+                    Freed::Settle(slab) => {
+                        near = Near::NONE;
+                        release::settle(slab);
+                    }
+                    Freed::Elsewhere(_) | Freed::Miss => {
+                        near = Near::NONE;
+                        astray |= absorb_block(me, Addr::new(addr));
+                    }
                 }
             }
         }

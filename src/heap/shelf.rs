@@ -5,12 +5,18 @@
 //! tier: charged, backed, and counted as idle. It goes back to its tier when nobody has wanted it for
 //! 100 to 200 ms, when the shelf is full or has nothing that would do for its thread, when the tier refuses a request, when its
 //! thread ends, and before a fork, which would make it a copy.
+//!
+//! [`at_hand`] and [`keep`] work outside of the gate, for entering it is half of what they cost. Each has one
+//! step that counts, at the place itself; before and after it the block is in its thread's hands, like
+//! one that the program holds. So a closed gate may find a block in flight, and a child that is forked then has
+//! lost it; what comes to lie on a shelf after a fork has cleared it was frozen as in use, and is known
+//! by its count of freezes.
 
 use super::kind::{KINDS, KindId};
-use super::large;
 use super::slab::Slab;
 use super::thread_heap::ThreadHeap;
-use crate::arena::{PURGE_DELAY_MS, WINDOW, freezes, lane};
+use super::{large, tidy};
+use crate::arena::{Lane, PURGE_DELAY_MS, WINDOW, freezes, lane};
 use crate::base::{Addr, Bytes, Millis, SLICE, TierId};
 use crate::lockfree::shelf::PLACES;
 use crate::sync::{AtomicU64, Ordering};
@@ -47,6 +53,20 @@ impl Of {
 
     const fn tier(self) -> TierId {
         TierId((self.0 >> 16) as u8)
+    }
+}
+
+impl Note {
+    /// # Safety
+    /// The block is the caller's.
+    #[inline(always)]
+    unsafe fn of(slab: NonNull<Slab>) -> Note {
+        // SAFETY: as promised.
+        let slab = unsafe { slab.as_ref() };
+        Note {
+            slices: slab.slices,
+            of: Of::new(slab.kind, TierId(slab.tier)),
+        }
     }
 }
 
@@ -123,23 +143,43 @@ impl Notes {
 ///
 /// # Safety
 /// The caller owns `th` and is inside the gate.
-#[inline(always)]
 pub unsafe fn take(
     th: *mut ThreadHeap,
     kind: KindId,
     tier: TierId,
     slices: usize,
 ) -> Option<NonNull<Slab>> {
+    // SAFETY: as promised.
+    unsafe { take_or(th, Of::new(kind.0, tier), slices, give_back_slow) }
+}
+
+/// The same; `unfit` gets what a place held that will not do.
+///
+/// # Safety
+/// The caller owns `th`.
+#[inline(always)]
+unsafe fn take_or(
+    th: *mut ThreadHeap,
+    of: Of,
+    slices: usize,
+    unfit: unsafe fn(*mut ThreadHeap, usize, NonNull<Slab>),
+) -> Option<NonNull<Slab>> {
     // SAFETY: as promised; what is taken from a shelf is the taker's.
     unsafe {
-        let at = (*th).shelved.find(Of::new(kind.0, tier), slices)?;
+        let at = (*th).shelved.find(of, slices)?;
+        // The place before the note: whoever takes over a heap that a fork found in between reads of a block
+        // that is gone, and not of a free place where one lies.
+        let slab = (*th).shared.shelf.take(at);
         (*th).shelved.empty(at);
-        let slab = (*th).shared.shelf.take(at)?;
-        if (*slab.as_ptr()).seen_freezes != freezes() {
-            give_back(slab);
+        let slab = slab?;
+        // A signal handler may have put another there since the note was read.
+        let fits = (*slab.as_ptr()).slices as usize >= slices;
+        if (*slab.as_ptr()).seen_freezes != freezes() || !fits {
+            unfit(th, at, slab);
             return None;
         }
         let first = (*slab.as_ptr()).first_slice();
+        let tier = of.tier();
         if let Some(lane) = lane(tier) {
             lane.note_idle_slices((*slab.as_ptr()).slices as usize, false);
         }
@@ -153,7 +193,7 @@ pub unsafe fn take(
 /// neither the kind's recipe nor the tier is asked. Null, and nothing has happened, otherwise.
 ///
 /// # Safety
-/// As for [`take`]; `size` is that of a large block.
+/// The caller owns `th`, or it is a placeholder; `size` is that of a large block.
 #[inline(always)]
 pub unsafe fn at_hand(th: *mut ThreadHeap, size: Bytes) -> *mut u8 {
     // SAFETY: as promised.
@@ -169,43 +209,100 @@ pub unsafe fn at_hand(th: *mut ThreadHeap, size: Bytes) -> *mut u8 {
             return core::ptr::null_mut();
         }
         let slices = size.get().div_ceil(SLICE.get());
-        match take(th, KindId::DEFAULT, TierId(known - 1), slices) {
+        let of = Of::new(KindId::DEFAULT.0, TierId(known - 1));
+        match take_or(th, of, slices, put_again_slow) {
             Some(slab) => (*slab.as_ptr()).base as *mut u8,
             None => core::ptr::null_mut(),
         }
     }
 }
 
-/// Keeps a large block that the program has freed. False where it is not one to keep.
+#[cold]
+#[inline(never)]
+unsafe fn give_back_slow(_: *mut ThreadHeap, _: usize, slab: NonNull<Slab>) {
+    // SAFETY: the caller has taken it and is inside the gate.
+    unsafe { give_back(slab) }
+}
+
+/// Puts a block where it lay: outside of the gate it cannot be given back.
+#[cold]
+#[inline(never)]
+unsafe fn put_again_slow(th: *mut ThreadHeap, at: usize, slab: NonNull<Slab>) {
+    // SAFETY: the caller owns `th` and has taken the block out of that place.
+    unsafe {
+        (*th).shelved.fill(at, Note::of(slab));
+        (*th).shared.shelf.put(at, slab);
+    }
+}
+
+/// Keeps a large block that the program has freed, if there is room and nothing else to do. If not,
+/// nothing has happened.
+///
+/// # Safety
+/// The caller owns `th`; `slab` is the live descriptor of a large block, to which the page map leads from
+/// `addr`, and the program gives up what begins there.
+#[inline(always)]
+pub unsafe fn keep(th: *mut ThreadHeap, slab: NonNull<Slab>, addr: usize) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        if (*slab.as_ptr()).base != addr || !tidy::is_quiet(th) {
+            return false;
+        }
+        let Some(lane) = lane_if_kept(slab) else {
+            return false;
+        };
+        let room = (*th).shelved.room_for((*slab.as_ptr()).slices as usize);
+        room.map(|at| put_at(th, slab, lane, at)).is_some()
+    }
+}
+
+/// Keeps a large block that the program has freed, in the place of others if it must be. False where it
+/// is not one to keep.
 ///
 /// # Safety
 /// The caller owns `th` and is inside the gate; `slab` is the live descriptor of a large block
 /// that the program gives up.
-#[inline(always)]
 pub unsafe fn put(th: *mut ThreadHeap, slab: NonNull<Slab>) -> bool {
     // SAFETY: as promised.
     unsafe {
-        let (slices, tier) = ((*slab.as_ptr()).slices, TierId((*slab.as_ptr()).tier));
-        if slices as usize > MAX_BLOCK || (*slab.as_ptr()).seen_freezes != freezes() {
-            return false;
-        }
-        let Some(lane) = lane(tier) else {
+        let Some(lane) = lane_if_kept(slab) else {
             return false;
         };
-        let at = match (*th).shelved.room_for(slices as usize) {
+        let slices = (*slab.as_ptr()).slices as usize;
+        let at = match (*th).shelved.room_for(slices) {
             Some(at) => at,
-            None => make_room_slow(th, slices as usize),
+            None => make_room_slow(th, slices),
         };
-        let first = (*slab.as_ptr()).first_slice();
+        put_at(th, slab, lane, at);
+        true
+    }
+}
+
+/// The lane of a block that is one to keep.
+#[inline(always)]
+unsafe fn lane_if_kept(slab: NonNull<Slab>) -> Option<&'static Lane> {
+    // SAFETY: the caller's own.
+    let slab = unsafe { slab.as_ref() };
+    if slab.slices as usize > MAX_BLOCK || slab.seen_freezes != freezes() {
+        return None;
+    }
+    lane(TierId(slab.tier))
+}
+
+/// # Safety
+/// As for [`keep`]; the lane is the block's, and `at` a place that is not filled.
+#[inline(always)]
+unsafe fn put_at(th: *mut ThreadHeap, slab: NonNull<Slab>, lane: &Lane, at: usize) {
+    // SAFETY: as promised.
+    unsafe {
+        let s = slab.as_ptr();
+        let first = (*s).first_slice();
         // Nobody finds it any more; without a tier its start is no block's middle either.
         WINDOW.set_descriptor(first, 1, None);
         WINDOW.set_tier(first, 1, None);
-        lane.note_idle_slices(slices as usize, true);
-        let kind = (*slab.as_ptr()).kind;
-        let of = Of::new(kind, tier);
-        (*th).shelved.fill(at, Note { slices, of });
+        lane.note_idle_slices((*s).slices as usize, true);
+        (*th).shelved.fill(at, Note::of(slab));
         (*th).shared.shelf.put(at, slab);
-        true
     }
 }
 

@@ -141,13 +141,18 @@ impl Slab {
     /// Where `addr`, which the page map led here, lies.
     #[inline(always)]
     pub fn place(&self, addr: usize) -> Place {
-        let offset = addr.wrapping_sub(self.base) as u64;
-        let product = offset as u128 * self.magic as u128;
+        Slab::place_of(addr.wrapping_sub(self.base), self.magic)
+    }
+
+    /// The same for an offset from the first block of a slab with that magic number.
+    #[inline(always)]
+    pub fn place_of(offset: usize, magic: u64) -> Place {
+        let product = offset as u128 * magic as u128;
         // Exact for offsets below 2 MiB and blocks up to 512 KiB: the magic number is too large by
         // less than `block`/2^64, which offset * that keeps far below 1. Before the first block, in
         // the colour, offsets wrap round: for -d with d < block, and a colour is less than any
         // coloured block, the lower half is 2^64 - d * magic, not below the magic number either.
-        if product as u64 >= self.magic {
+        if product as u64 >= magic {
             Place::Interior
         } else {
             Place::Block((product >> 64) as usize)

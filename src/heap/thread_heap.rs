@@ -37,9 +37,15 @@ pub struct KindHeap {
     pub bins: [[Bin; CLASSES]; 2],
 }
 
+#[repr(transparent)]
 pub(super) struct Shared<T>(T);
-// SAFETY: used for values that are never written (the empty bin and the empty heap).
+// SAFETY: used for values that are never written (the empty bin, the empty heap, the empty batch).
 unsafe impl<T> Sync for Shared<T> {}
+impl<T> Shared<T> {
+    pub(super) const fn new(value: T) -> Shared<T> {
+        Shared(value)
+    }
+}
 static NO_BIN: Shared<Bin> = Shared(Bin::EMPTY);
 
 pub fn no_bin() -> *mut Bin {

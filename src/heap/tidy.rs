@@ -42,6 +42,23 @@ pub unsafe fn tidy(th: *mut ThreadHeap, size: Bytes) {
     }
 }
 
+/// Whether a path that is about no size in particular has no look at the clock to do; it is counted then.
+///
+/// # Safety
+/// The caller owns `th`.
+#[inline(always)]
+pub unsafe fn is_quiet(th: *mut ThreadHeap) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let paths = (*th).slow_paths + 1;
+        if paths >= EVERY {
+            return false;
+        }
+        (*th).slow_paths = paths;
+        true
+    }
+}
+
 /// The next [`tidy`] looks at the clock: a tier has given or taken much.
 ///
 /// # Safety

@@ -53,11 +53,12 @@ fn malloc_slow(size: usize) -> *mut u8 {
     if size <= MAX_CLASS.get() {
         return block_slow(KindId::DEFAULT, size, 1);
     }
-    // SAFETY: `with_heap` gives a heap of this thread's, inside the gate.
-    match with_heap(|th| unsafe { shelf::at_hand(th, Bytes::new(size)) }) {
-        Some(block) if !block.is_null() => block,
-        _ => large_slow(KindId::DEFAULT, size, 1).addr,
+    // SAFETY: the slot's heap is this thread's, or a placeholder, which knows of no tier.
+    let block = unsafe { shelf::at_hand(slot::get(), Bytes::new(size)) };
+    if block.is_null() {
+        return large_slow(KindId::DEFAULT, size, 1).addr;
     }
+    block
 }
 
 /// The same in a kind.
@@ -110,18 +111,34 @@ fn block_slow(kind: KindId, size: usize, align: usize) -> *mut u8 {
 /// A block of `count` times `size` zero bytes; null with ENOMEM where that overflows.
 #[inline(always)]
 pub fn calloc_kind(kind: KindId, count: usize, size: usize) -> *mut u8 {
-    let Some(len) = count.checked_mul(size) else {
-        return no_memory();
+    // No block has a size that overflows.
+    let len = count.saturating_mul(size);
+    match at_hand(kind, len, 1) {
+        Some(block) => {
+            // SAFETY: a block of at least `len` bytes, just handed out.
+            unsafe { clear(block.as_ptr(), len) };
+            block.as_ptr()
+        }
+        None => calloc_slow(kind, len),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn calloc_slow(kind: KindId, len: usize) -> *mut u8 {
+    let block = if len > MAX_CLASS.get() {
+        large_slow(kind, len, 1)
+    } else {
+        LargeBlock {
+            addr: block_slow(kind, len, 1),
+            zero: false,
+        }
     };
-    if len > MAX_CLASS.get() {
-        return calloc_large_slow(kind, len);
+    if !block.addr.is_null() && !block.zero {
+        // SAFETY: as in `calloc_kind`.
+        unsafe { clear(block.addr, len) };
     }
-    let block = malloc_kind(kind, len);
-    if !block.is_null() {
-        // SAFETY: a block of at least `len` bytes, just handed out.
-        unsafe { clear(block, len) };
-    }
-    block
+    block.addr
 }
 
 /// Zeroes what was asked of a new block. Up to 64 bytes by hand: a call of memset is more than the
@@ -145,17 +162,6 @@ unsafe fn clear(block: *mut u8, len: usize) {
             sixteens.add(2).write(0);
         }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn calloc_large_slow(kind: KindId, len: usize) -> *mut u8 {
-    let block = large_slow(kind, len, 1);
-    if !block.addr.is_null() && !block.zero {
-        // SAFETY: as in `calloc_kind`.
-        unsafe { core::ptr::write_bytes(block.addr, 0, len) };
-    }
-    block.addr
 }
 
 /// A large block; null, with ENOMEM, where there is none.
@@ -237,37 +243,25 @@ unsafe fn end_free(block: *mut u8, freed: Freed) {
     match freed {
         Freed::Done => {}
         Freed::Settle(slab) => settle_slow(slab),
+        // SAFETY: the caller's promise; where the page map led somewhere the thread has a heap.
+        Freed::Elsewhere(slab) => unsafe { free_elsewhere(block, slab, slot::get()) },
         // SAFETY: the caller's promise.
-        Freed::Miss => unsafe { free_elsewhere(block) },
+        Freed::Miss => unsafe { free_slow(block) },
     }
 }
 
-/// What is not in a slab of this thread's own.
+/// What is not in a slab of this thread's own. What the fast path knows is passed on: to find it again
+/// is ten instructions.
 #[inline(never)]
-unsafe fn free_elsewhere(block: *mut u8) {
-    // SAFETY: the slot's heap is this thread's or a placeholder; the rest is the caller's promise.
+unsafe fn free_elsewhere(block: *mut u8, slab: *mut Slab, th: *mut ThreadHeap) {
+    // SAFETY: the heap is this thread's, and the page map leads from the block to the descriptor; the
+    // rest is the caller's promise.
     unsafe {
-        match remote::append(slot::get(), block as usize) {
+        match remote::append(th, block as usize, slab) {
             Appended::Yes => {}
-            Appended::Large(slab) => free_large_slow(block, slab),
-            Appended::No => free_slow(block),
+            Appended::Large(slab) if shelf::keep(th, slab, block as usize) => {}
+            Appended::Large(_) | Appended::No => free_slow(block),
         }
-    }
-}
-
-/// What the page map says is a large block: mostly one that the thread's shelf takes.
-#[cold]
-#[inline(never)]
-unsafe fn free_large_slow(block: *mut u8, slab: NonNull<Slab>) {
-    // SAFETY: the descriptor is live as long as the block is, and the program gives it up;
-    // `with_heap` gives a heap of this thread's, inside the gate.
-    let kept = with_heap(|th| unsafe {
-        tidy::tidy(th, Bytes::ZERO);
-        (*slab.as_ptr()).base == block as usize && shelf::put(th, slab)
-    });
-    if kept != Some(true) {
-        // SAFETY: the caller's promise.
-        unsafe { free_slow(block) };
     }
 }
 
@@ -323,11 +317,14 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// smaller of both sizes stay. Null with ENOMEM where there is no memory: the block stays as it is.
 ///
 /// # Safety
-/// As for [`free`]; not null. `size` 0 makes the smallest block.
+/// As for [`free`]; null is a block of no bytes in no kind, and goes to the default one. `size` 0 makes the
+/// smallest block.
 #[inline(always)]
 pub unsafe fn realloc_kind(block: *mut u8, size: usize, kind: Option<KindId>) -> *mut u8 {
     // Three steps that commit by themselves, outside of the gate: look, take a block, free the old one.
-    // SAFETY: the caller's promise; the new block holds `size` bytes and is this call's.
+    // SAFETY: the caller's promise; the new block holds `size` bytes and is this call's. What lay in the
+    // old one still lies there after a free that was done by its owner's own store, and nobody but this
+    // thread could hand it out.
     unsafe {
         if let Some(old) = fast::look(block as usize) {
             let (have, id) = (old.len(), kind.unwrap_or(old.kind()));
@@ -335,18 +332,39 @@ pub unsafe fn realloc_kind(block: *mut u8, size: usize, kind: Option<KindId>) ->
                 return block;
             }
             if let Some(to) = at_hand(id, size, 1) {
-                core::ptr::copy_nonoverlapping(block, to.as_ptr(), have.min(size));
-                end_free(block, old.free());
-                return to.as_ptr();
+                let (to, len) = (to.as_ptr(), have.min(size));
+                // The copy comes last: no register has to be saved for what follows it.
+                return match old.free() {
+                    Freed::Done => {
+                        core::ptr::copy_nonoverlapping(block, to, len);
+                        to
+                    }
+                    freed => copy_and_free(block, to, len, freed),
+                };
             }
         }
         realloc_slow(block, size, kind)
     }
 }
 
+/// # Safety
+/// As for [`free`], of which `freed` is the first half; `to` has room for `len` bytes, which the block has.
+#[inline(never)]
+unsafe fn copy_and_free(block: *mut u8, to: *mut u8, len: usize, freed: Freed) -> *mut u8 {
+    // SAFETY: the caller's promise; a slab is given back in the second half at the earliest.
+    unsafe {
+        core::ptr::copy_nonoverlapping(block, to, len);
+        end_free(block, freed);
+    }
+    to
+}
+
 #[cold]
 #[inline(never)]
 unsafe fn realloc_slow(block: *mut u8, size: usize, kind: Option<KindId>) -> *mut u8 {
+    if block.is_null() {
+        return malloc_kind(kind.unwrap_or(KindId::DEFAULT), size);
+    }
     if size > MAX_REQUEST {
         return no_memory();
     }

@@ -5,6 +5,7 @@ use super::start;
 use crate::arena::{WINDOW, meta};
 use crate::base::Bytes;
 use crate::heap::kind::{MAX_KINDS, kind};
+use crate::heap::remote::{OUTBOXES, Outbox};
 use crate::heap::{KindHeap, KindId, ThreadHeap, orphans, slot};
 use crate::lockfree::{Inbox, Ownership, Seat, Shelf};
 use crate::os::thread::Key;
@@ -83,7 +84,7 @@ fn take_or_make() -> *mut ThreadHeap {
         return core::ptr::null_mut();
     };
     // SAFETY: fresh zeroed metadata of the right size, which becomes a heap here and is never
-    // freed. All-zero bins, outboxes and tables are empty ones.
+    // freed. All-zero bins and tables are empty ones.
     unsafe {
         KindHeap::init(
             &raw mut (*th).heap,
@@ -93,6 +94,7 @@ fn take_or_make() -> *mut ThreadHeap {
             default.epoch(),
         );
         (*th).view = WINDOW.view();
+        (*th).outboxes = [Outbox::NEW; OUTBOXES];
         (&raw mut (*th).shared).write(crate::heap::thread_heap::SharedPart {
             inbox: Inbox::new(),
             ownership: Ownership::new_owned(),
