@@ -59,12 +59,12 @@ impl Bin {
         ..Bin::NEW
     };
 
-    /// Takes the lowest free block of the current word; `None` when it has none.
+    /// Takes the lowest free block of the current word, and says how long it is; `None` when it has none.
     ///
     /// # Safety
     /// The caller owns the bin, and `word` is not null.
     #[inline(always)]
-    pub unsafe fn pop(bin: *mut Bin) -> Option<NonNull<u8>> {
+    pub unsafe fn pop(bin: *mut Bin) -> Option<(NonNull<u8>, usize)> {
         // SAFETY: the caller owns the bin; its word is NO_WORD or lies in a live descriptor.
         unsafe {
             let word = &*(*bin).word;
@@ -79,7 +79,7 @@ impl Bin {
             word.store(free & !(1 << index), Ordering::Relaxed);
             // No block lies at address 0.
             let block = (*bin).base + index * (*bin).block;
-            Some(NonNull::new_unchecked(block as *mut u8))
+            Some((NonNull::new_unchecked(block as *mut u8), (*bin).block))
         }
     }
 

@@ -6,8 +6,9 @@ use core::ptr::NonNull;
 
 use super::bin::Bin;
 use super::kind::KindId;
-use super::slab::{Place, Slab, What};
+use super::slab::{Place, Slab};
 use super::slot;
+use super::steps::{self, Set};
 use super::thread_heap::{KindHeap, ThreadHeap};
 use crate::arena::WINDOW;
 use crate::base::{Addr, Bytes, CLASSES, MAX_CLASS, MAX_DIRECT, SizeClass};
@@ -17,13 +18,19 @@ use crate::sync::Ordering;
 /// `refill::alloc`.
 #[inline(always)]
 pub fn malloc(size: usize, align: usize) -> Option<NonNull<u8>> {
+    malloc_sized(size, align).map(|(block, _)| block)
+}
+
+/// The same, and how long the block is.
+#[inline(always)]
+pub fn malloc_sized(size: usize, align: usize) -> Option<(NonNull<u8>, usize)> {
     // SAFETY: the slot's heap is the thread's own or a placeholder, whose bins hand nothing out.
     unsafe { pop(&raw mut (*slot::get()).heap, size, align) }
 }
 
-/// The same for any kind.
+/// The same in any kind.
 #[inline(always)]
-pub fn malloc_kind(kind: KindId, size: usize, align: usize) -> Option<NonNull<u8>> {
+pub fn malloc_kind(kind: KindId, size: usize, align: usize) -> Option<(NonNull<u8>, usize)> {
     let th = slot::get();
     // SAFETY: as above; the table and the heaps in it are the thread's own.
     unsafe {
@@ -37,7 +44,7 @@ pub fn malloc_kind(kind: KindId, size: usize, align: usize) -> Option<NonNull<u8
 /// # Safety
 /// The caller owns the heap, or it is a placeholder's.
 #[inline(always)]
-unsafe fn pop(heap: *mut KindHeap, size: usize, align: usize) -> Option<NonNull<u8>> {
+unsafe fn pop(heap: *mut KindHeap, size: usize, align: usize) -> Option<(NonNull<u8>, usize)> {
     // SAFETY: as promised; entries of the table are bins of this heap or the empty bin.
     unsafe {
         if size <= MAX_DIRECT.get() {
@@ -92,14 +99,14 @@ pub unsafe fn free(addr: usize) -> Freed {
             return Freed::Miss;
         };
         let slab = descriptor as *mut Slab;
-        // Relaxed: only this thread can have stored its own heap here (or another before it gave
-        // the heap up, which this thread acquired).
-        if (*slab).local.load(Ordering::Relaxed) != th {
+        if !steps::is_local(slab, th) {
             return Freed::Elsewhere(slab);
         }
-        let Place::Block(index) = (*slab).place(addr) else {
+        // As in `Slab::place`.
+        let (index, rest) = steps::divide(slab, addr.wrapping_sub((*slab).base));
+        if rest >= (*slab).magic {
             return Freed::Miss;
-        };
+        }
         set_free(slab, index)
     }
 }
@@ -109,21 +116,10 @@ pub unsafe fn free(addr: usize) -> Freed {
 #[inline(always)]
 unsafe fn set_free(slab: *mut Slab, index: usize) -> Freed {
     // SAFETY: as promised.
-    unsafe {
-        let word = Slab::word(slab, index / 64);
-        // Relaxed: only the owner writes words.
-        let free = word.load(Ordering::Relaxed);
-        // Turned over, a bit that was set makes the word smaller: one `btc` and one comparison are
-        // both the test and the set.
-        let freed = free ^ 1u64 << (index % 64);
-        if freed < free {
-            return Freed::Miss;
-        }
-        word.store(freed, Ordering::Relaxed);
-        if freed == (*slab).unsettled {
-            return Freed::Settle(slab);
-        }
-        Freed::Done
+    match unsafe { steps::set_bit(slab, index) } {
+        Set::Done => Freed::Done,
+        Set::Unsettled => Freed::Settle(slab),
+        Set::Before => Freed::Miss,
     }
 }
 
@@ -161,8 +157,7 @@ impl Near {
                     return Freed::Miss;
                 };
                 let slab = descriptor as *mut Slab;
-                // Relaxed: as there.
-                if (*slab).local.load(Ordering::Relaxed) != owner {
+                if !steps::is_local(slab, owner) {
                     return Freed::Elsewhere(slab);
                 }
                 *self = Near {
@@ -210,8 +205,7 @@ impl Live {
     pub unsafe fn free(self) -> Freed {
         // SAFETY: as in `free` below; a slab that has changed hands since the look is found out here.
         unsafe {
-            // Relaxed: as there.
-            if (*self.slab).local.load(Ordering::Relaxed) != slot::get() {
+            if !steps::is_local(self.slab, slot::get()) {
                 return Freed::Elsewhere(self.slab);
             }
             set_free(self.slab, self.index)
@@ -229,12 +223,11 @@ pub unsafe fn look(addr: usize) -> Option<Live> {
     // SAFETY: as in `free`; what `descriptor` leads to is live as long as the block is.
     unsafe {
         let slab = (*slot::get()).view.descriptor(addr)? as *mut Slab;
-        if (*slab).what != What::Blocks {
+        // As in `Slab::place`; what is no slab of blocks has 0 for its magic number, and no place.
+        let (index, rest) = steps::divide(slab, addr.wrapping_sub((*slab).base));
+        if rest >= (*slab).magic {
             return None;
         }
-        let Place::Block(index) = (*slab).place(addr) else {
-            return None;
-        };
         // Relaxed: a live block's bit does not change behind the caller's back.
         if Slab::word(slab, index / 64).load(Ordering::Relaxed) >> (index % 64) & 1 == 1 {
             return None;

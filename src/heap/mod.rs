@@ -16,6 +16,7 @@ pub mod shelf;
 pub mod slab;
 pub mod sleep;
 pub mod slot;
+mod steps;
 pub mod thread_heap;
 pub mod tidy;
 pub mod walk;

@@ -60,7 +60,7 @@ pub unsafe fn take(th: *mut ThreadHeap, bin: *mut Bin) -> *mut u8 {
     // SAFETY: as promised, all of it.
     unsafe {
         loop {
-            if let Some(block) = Bin::pop(bin) {
+            if let Some((block, _)) = Bin::pop(bin) {
                 return block.as_ptr();
             }
             if Bin::advance(bin) && !rests((*bin).slab) {

@@ -7,7 +7,8 @@ use core::ptr::NonNull;
 
 use super::fast::{Freed, Near};
 use super::release;
-use super::slab::{Place, Slab, What};
+use super::slab::{Slab, What};
+use super::steps;
 use super::thread_heap::{Shared, ThreadHeap};
 use crate::arena::{WINDOW, meta};
 use crate::base::{Addr, Bytes, spread};
@@ -171,9 +172,11 @@ pub unsafe fn append(me: *mut ThreadHeap, addr: usize, slab: *mut Slab) -> Appen
         if block > UNCOUNTED && (*b).bytes + block >= BATCH_BYTES {
             return Appended::No;
         }
-        let Place::Block(index) = (*slab).place(addr) else {
+        // As in `Slab::place`.
+        let (index, rest) = steps::divide(slab, addr.wrapping_sub((*slab).base));
+        if rest >= (*slab).magic {
             return Appended::No;
-        };
+        }
         // Relaxed: as in `release::free`.
         if Slab::word(slab, index / 64).load(Ordering::Relaxed) >> (index % 64) & 1 == 1 {
             return Appended::No;

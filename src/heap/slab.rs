@@ -101,6 +101,9 @@ pub enum Place {
 }
 
 impl Slab {
+    /// Where in the descriptor the bitmap begins.
+    pub const WORDS: usize = HEADER;
+
     /// Words of a bitmap for `blocks` blocks: one bit more than blocks, so that an offset into the
     /// waste after the last block has a bit to be caught by.
     pub const fn words_for(blocks: usize) -> usize {

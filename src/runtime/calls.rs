@@ -77,8 +77,14 @@ pub fn malloc_kind(kind: KindId, size: usize) -> *mut u8 {
 /// `refill::alloc`.
 #[inline(always)]
 fn at_hand(kind: KindId, size: usize, align: usize) -> Option<NonNull<u8>> {
+    at_hand_sized(kind, size, align).map(|(block, _)| block)
+}
+
+/// The same, and how long the block is.
+#[inline(always)]
+fn at_hand_sized(kind: KindId, size: usize, align: usize) -> Option<(NonNull<u8>, usize)> {
     if kind == KindId::DEFAULT {
-        fast::malloc(size, align)
+        fast::malloc_sized(size, align)
     } else {
         fast::malloc_kind(kind, size, align)
     }
@@ -113,10 +119,10 @@ fn block_slow(kind: KindId, size: usize, align: usize) -> *mut u8 {
 pub fn calloc_kind(kind: KindId, count: usize, size: usize) -> *mut u8 {
     // No block has a size that overflows.
     let len = count.saturating_mul(size);
-    match at_hand(kind, len, 1) {
-        Some(block) => {
-            // SAFETY: a block of at least `len` bytes, just handed out.
-            unsafe { clear(block.as_ptr(), len) };
+    match at_hand_sized(kind, len, 1) {
+        Some((block, has)) => {
+            // SAFETY: a block of that many bytes, at least `len`, just handed out.
+            unsafe { clear(block.as_ptr(), len, has) };
             block.as_ptr()
         }
         None => calloc_slow(kind, len),
@@ -136,28 +142,28 @@ fn calloc_slow(kind: KindId, len: usize) -> *mut u8 {
     };
     if !block.addr.is_null() && !block.zero {
         // SAFETY: as in `calloc_kind`.
-        unsafe { clear(block.addr, len) };
+        unsafe { core::ptr::write_bytes(block.addr, 0, len) };
     }
     block.addr
 }
 
-/// Zeroes what was asked of a new block. Up to 64 bytes by hand: a call of memset is more than the
-/// rest of the fast path.
+/// Zeroes what was asked of a new block. Blocks up to 64 bytes by hand, and whole: a call of memset is
+/// more than the rest of the fast path.
 ///
 /// # Safety
-/// A block for `len` bytes; what of it lies in a sixteen that has been begun may be written.
+/// A block that has `has` bytes, at least `len`.
 #[inline(always)]
-unsafe fn clear(block: *mut u8, len: usize) {
+unsafe fn clear(block: *mut u8, len: usize, has: usize) {
     // SAFETY: blocks are whole sixteens, aligned to 16, and at least one.
     unsafe {
-        if len > 64 {
+        if has > 64 {
             core::ptr::write_bytes(block, 0, len);
             return;
         }
         let sixteens = block.cast::<u128>();
         sixteens.write(0);
-        sixteens.add(len.saturating_sub(1) / 16).write(0);
-        if len > 32 {
+        block.add(has).cast::<u128>().sub(1).write(0);
+        if has > 32 {
             sixteens.add(1).write(0);
             sixteens.add(2).write(0);
         }
