@@ -52,21 +52,21 @@ const fn batch(name: &'static str, what: &'static str, sizes: &'static [(usize, 
 #[rustfmt::skip]
 const PATTERNS: &[Pattern] = &[
     pattern("pair", "malloc+free", 20_000, &[
-        (16, 44.0), (64, 44.0), (512, 44.0), (4096, 64.0), (32_768, 64.0), (262_144, 64.0),
-        (2_097_152, 267.0), (33_554_432, 267.0),
+        (16, 40.0), (64, 40.0), (512, 40.0), (4096, 60.0), (32_768, 60.0), (262_144, 60.0),
+        (2_097_152, 163.7), (33_554_432, 163.7),
     ]),
     pattern("held", "malloc+free, one more live", 20_000, &[
-        (16, 44.0), (64, 44.0), (512, 44.0), (4096, 64.0), (32_768, 64.0),
+        (16, 40.0), (64, 40.0), (512, 40.0), (4096, 60.0), (32_768, 60.0),
     ]),
-    batch("fifo", "500 malloc, 500 free, first first", &[(64, 47.6)]),
-    batch("lifo", "500 malloc, 500 free, last first", &[(64, 47.6)]),
-    pattern("random", "1 to size bytes, 1,024 live", 50_000, &[(1024, 46.5)]),
-    batch("remote", "500 malloc here, 500 free there", &[(64, 120.7)]),
-    pattern("calloc", "calloc+free", 20_000, &[(64, 65.0)]),
-    pattern("memalign", "posix_memalign 64+free", 20_000, &[(64, 64.0)]),
-    pattern("realloc", "16 bytes, doubled to size, free", 1_000, &[(2048, 931.0), (65_536, 51_969.0)]),
-    pattern("operators", "operator new, sized delete", 20_000, &[(32, 44.0)]),
-    pattern("usable", "malloc_usable_size", 20_000, &[(64, 13.0)]),
+    batch("fifo", "500 malloc, 500 free, first first", &[(64, 43.4)]),
+    batch("lifo", "500 malloc, 500 free, last first", &[(64, 43.4)]),
+    pattern("random", "1 to size bytes, 1,024 live", 50_000, &[(1024, 42.5)]),
+    batch("remote", "500 malloc here, 500 free there", &[(64, 91.2)]),
+    pattern("calloc", "calloc+free", 20_000, &[(64, 55.0)]),
+    pattern("memalign", "posix_memalign 64+free", 20_000, &[(64, 60.0)]),
+    pattern("realloc", "16 bytes, doubled to size, free", 1_000, &[(2048, 759.0), (65_536, 51_682.0)]),
+    pattern("operators", "operator new, sized delete", 20_000, &[(32, 40.0)]),
+    pattern("usable", "malloc_usable_size", 20_000, &[(64, 11.0)]),
 ];
 
 /// A pattern with one of its sizes.
