@@ -64,7 +64,7 @@ const PATTERNS: &[Pattern] = &[
     batch("remote", "500 malloc here, 500 free there", &[(64, 91.2)]),
     pattern("calloc", "calloc+free", 20_000, &[(64, 55.0)]),
     pattern("memalign", "posix_memalign 64+free", 20_000, &[(64, 60.0)]),
-    pattern("realloc", "16 bytes, doubled to size, free", 1_000, &[(2048, 759.0), (65_536, 51_682.0)]),
+    pattern("realloc", "16 bytes, doubled to size, free", 1_000, &[(2048, 815.0), (65_536, 51_778.0)]),
     pattern("operators", "operator new, sized delete", 20_000, &[(32, 40.0)]),
     pattern("usable", "malloc_usable_size", 20_000, &[(64, 11.0)]),
 ];
